@@ -1,0 +1,209 @@
+"""A slow run: the first rank whose own work grew, the window, and who waited for it.
+
+Only self time accuses; whoever waits is a victim (diagnosis by self time and log median polish, see
+`stragglers`). What is found stays a suspicion: no slow phase proves broken hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lake.records import Finding
+from lake.udf.incident.answer import Answer, Culprit, Task, Victim, Window
+from lake.udf.incident.scope import Row, Scope, finding, quoted
+
+_SOFTWARE_CAUSES = ("python_gc", "data_loading", "imbalance")
+
+
+def explain_slowdown(scope: Scope) -> Answer | None:
+    """The answer for a run with a straggler in an attempt in scope; None when every rank is like its peers."""
+    flagged = [
+        {**row, "attempt_id": attempt}
+        for attempt in scope.in_scope
+        for row in scope.rows(f"SELECT * FROM {scope.call('stragglers', attempt)} WHERE flagged")
+    ]
+    if not flagged:
+        return None
+    first = min(flagged, key=lambda row: (row["first_step"], -(row["share_of_delay"] or 0.0), row["attempt_id"]))
+    attempt, low, high = first["attempt_id"], first["first_step"], first["last_step"]
+    together = [row for row in flagged if row["attempt_id"] == attempt and row["cause"] == first["cause"]]
+    operation, profile = _profile_finding(scope, first)
+    answer = Answer(
+        run_id=scope.run_id,
+        kind="slow",
+        cause=first["cause"],
+        attempts=(attempt,),
+        window=_window(scope, attempt, low, high),
+        culprits=tuple(_culprit(row, operation if row is first else None) for row in together),
+        tasks=_tasks(first),
+    )
+    waits = _waits(scope, attempt, low, high, {row["rank_id"] for row in together})
+    answer = replace(answer, victims=waits)
+    findings = [
+        _step_finding(scope, attempt, low, high),
+        _phase_finding(scope, first),
+        _straggler_finding(scope, first),
+        *profile,
+        *_victim_findings(scope, attempt, low, high, waits),
+    ]
+    return replace(answer, findings=tuple(findings), missing=_missing(scope, first, profile))
+
+
+def _culprit(row: Row, operation: str | None) -> Culprit:
+    return Culprit(
+        attempt_id=row["attempt_id"],
+        rank_id=row["rank_id"],
+        host_id=row["host_id"],
+        gpu_uuid=row["gpu_uuid"],
+        phase=row["phase"],
+        operation=operation or row["phase"],
+        since_step=row["first_step"],
+    )
+
+
+def _tasks(row: Row) -> tuple[Task, ...]:
+    if row["cause"] in _SOFTWARE_CAUSES or not row["gpu_uuid"]:
+        return ()
+    claim = "the device reaches its peers' speed in a microbenchmark outside the job"
+    return (Task(kind="microbenchmark", proposition=claim, subject=row["gpu_uuid"]),)
+
+
+def _window(scope: Scope, attempt: int, low: int, high: int) -> Window:
+    row = scope.rows(
+        "SELECT arrow_cast(min(ts), 'Int64') AS ts_from, max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS ts_to FROM spans "
+        f"WHERE {scope.where(attempt)} AND step_id BETWEEN {low} AND {high} AND category = 'step'"
+    )[0]
+    return Window(step_from=low, step_to=high, **row)
+
+
+def _step_finding(scope: Scope, attempt: int, low: int, high: int) -> Finding:
+    sql = (
+        f"SELECT step_id BETWEEN {low} AND {high} AS in_window, count(DISTINCT step_id) AS steps, avg(dur) / 1e6 AS step_ms "
+        f"FROM steps WHERE {scope.where(attempt)} GROUP BY 1 ORDER BY 1"
+    )
+    by_part = {row["in_window"]: row for row in scope.rows(sql)}
+    inside, outside = by_part.get(True), by_part.get(False)
+    text = f"steps {low}–{high} took {inside['step_ms']:.0f} ms on average" if inside else f"steps {low}–{high}"
+    if inside and outside:
+        text += f", the other {outside['steps']} steps {outside['step_ms']:.0f} ms"
+    return finding(
+        "observation",
+        f"attempt {attempt}",
+        "confirmed",
+        text,
+        sql,
+        evidence_refs=scope.refs(
+            f"SELECT evidence_ref FROM spans WHERE {scope.where(attempt)} AND step_id = {low} AND category = 'step'"
+        ),
+    )
+
+
+def _phase_finding(scope: Scope, row: Row) -> Finding:
+    attempt, low, high = row["attempt_id"], row["first_step"], row["last_step"]
+    sql = (
+        "SELECT rank_id, avg(self_ns) / 1e6 AS self_ms, count(*) AS steps FROM phases "
+        f"WHERE {scope.where(attempt)} AND phase = {quoted(row['phase'])} AND step_id BETWEEN {low} AND {high} "
+        "AND source = 'otlp' GROUP BY rank_id ORDER BY self_ms DESC"
+    )
+    rows = scope.rows(sql)
+    text = ", ".join(f"rank {r['rank_id']} {r['self_ms']:.0f} ms" for r in rows[:4])
+    return finding(
+        "observation",
+        f"rank {row['rank_id']}",
+        "confirmed",
+        f"own time in {row['phase']} over steps {low}–{high}, waiting taken out: {text}",
+        sql,
+        evidence_refs=scope.evidence(attempt, ("kineto",), (row["rank_id"],)),
+    )
+
+
+def _straggler_finding(scope: Scope, row: Row) -> Finding:
+    attempt = row["attempt_id"]
+    sql = f"SELECT * FROM {scope.call('stragglers', attempt)} WHERE flagged"
+    return finding(
+        "diagnosis",
+        row["gpu_uuid"] or f"rank {row['rank_id']}",
+        "suspected",
+        f"rank {row['rank_id']} on {row['gpu_uuid']} ({row['host_id']}) is the first slow rank: {row['phase']} is "
+        f"{row['factor']:.2f} times its peers' since step {row['first_step']}, cause class {row['cause']}",
+        sql,
+        evidence_refs=scope.evidence(attempt, ("kineto", "pyspy"), (row["rank_id"],)),
+        against=(
+            "slower than its peers is not proof of broken hardware: no microbenchmark of this device is on record",
+        )
+        if row["cause"] == "compute"
+        else (),
+    )
+
+
+def _profile_finding(scope: Scope, row: Row) -> tuple[str | None, list[Finding]]:
+    """The function whose share of samples grew most on the culprit against its peers."""
+    attempt, rank = row["attempt_id"], row["rank_id"]
+    refs = scope.evidence(attempt, ("pyspy", "collapsed"), (rank,))
+    if not refs:
+        return None, []
+    sql = (
+        f"SELECT frame, depth, share_a, share_b, delta, z FROM {scope.call('flame_diff', attempt, rank)} "
+        "WHERE flagged AND delta > 0 ORDER BY delta DESC, depth DESC LIMIT 5"
+    )
+    rows = scope.rows(sql)
+    if not rows:
+        return None, []
+    top = max(rows, key=lambda r: (round(r["delta"], 2), r["depth"]))
+    found = finding(
+        "observation",
+        f"rank {rank}",
+        "confirmed",
+        f"{top['frame']} takes {top['share_a']:.0%} of the samples of rank {rank} and {top['share_b']:.0%} of its peers'",
+        sql,
+        evidence_refs=refs,
+    )
+    return top["frame"], [found]
+
+
+def _waits_sql(scope: Scope, attempt: int, low: int, high: int, rank: int | None = None) -> str:
+    condition = f"WHERE rank_id = {rank} " if rank is not None else ""
+    return (
+        "SELECT rank_id, operation, waits_for, sum(wait_ns) / 1e6 AS wait_ms, count(*) AS times "
+        f"FROM {scope.call('rank_waits', attempt, low, high)} {condition}"
+        "GROUP BY rank_id, operation, waits_for ORDER BY rank_id, wait_ms DESC"
+    )
+
+
+def _waits(scope: Scope, attempt: int, low: int, high: int, culprits: set[int]) -> tuple[Victim, ...]:
+    """For every rank that is no culprit, the one rank and operation it waited for most."""
+    victims: dict[int, Victim] = {}
+    for row in scope.rows(_waits_sql(scope, attempt, low, high)):
+        rank = row["rank_id"]
+        if rank in culprits or rank in victims or not row["wait_ms"]:
+            continue
+        victims[rank] = Victim(attempt_id=attempt, rank_id=rank, waits_for=row["waits_for"], operation=row["operation"])
+    return tuple(victims.values())
+
+
+def _victim_findings(scope: Scope, attempt: int, low: int, high: int, victims: tuple[Victim, ...]) -> list[Finding]:
+    return [
+        finding(
+            "observation",
+            f"rank {victim.rank_id}",
+            "confirmed",
+            f"rank {victim.rank_id} waited, mostly in {victim.operation} for rank {victim.waits_for}",
+            _waits_sql(scope, attempt, low, high, victim.rank_id),
+            evidence_refs=scope.evidence(attempt, ("kineto",), (victim.rank_id,)),
+        )
+        for victim in victims
+    ]
+
+
+def _missing(scope: Scope, row: Row, profile: list[Finding]) -> tuple[str, ...]:
+    attempt, rank = row["attempt_id"], row["rank_id"]
+    missing = []
+    traces = scope.rows(
+        f"SELECT count(*) AS n FROM evidence WHERE {scope.where(attempt)} AND kind = 'kineto' AND rank_id = {rank} "
+        f"AND coalesce(step_to, {row['first_step']}) >= {row['first_step']} AND coalesce(step_from, {row['last_step']}) <= {row['last_step']}"
+    )
+    if not traces[0]["n"]:
+        missing.append(f"no profiler trace of rank {rank} covers steps {row['first_step']}–{row['last_step']}")
+    if not profile:
+        missing.append(f"no stack samples tell rank {rank} from its peers")
+    return tuple(missing)

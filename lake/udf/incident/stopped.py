@@ -1,0 +1,330 @@
+"""Why an attempt stopped: who failed, who only waited, and who was torn down.
+
+The order of suspicion follows what can cause what: a device error or a death by signal comes before any
+exception that a dead peer explains, and a rank nobody could wait for comes before ranks that wait
+(notes on NVRx cause roles, MegaScale and Flight Recorder root analysis). A rank whose own error says
+"connection closed" or "timed out" is a victim until something else speaks against it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from lake.records import Finding
+from lake.udf.incident.answer import Answer, Culprit, Task, Victim, Window
+from lake.udf.incident.scope import Row, Scope, finding
+
+CRITICAL_XIDS: Final = frozenset(
+    {46, 48, 54, 61, 62, 64, 69, 74, 79, 81, 92, 94, 95, 109, 110, 119, 120, 121, 136, 140, 143, 155, 156, 158}
+)
+"""XIDs that NVIDIA's catalogue assigns to the device, driver, bus or link rather than to the application."""
+_WAITED: Final = re.compile(
+    r"connection (closed|reset|refused)|timed? ?out|watchdog caught collective|broken pipe|remote process|"
+    r"ncclremoteerror|socket|peer .*(gone|closed)|heartbeat",
+    re.IGNORECASE,
+)
+_TEARDOWN_SIGNALS: Final = ("15", "SIGTERM", "-15", "143")
+
+
+@dataclass(slots=True)
+class Stop:
+    """What one stopped attempt shows."""
+
+    attempt_id: int
+    cause: str = "unknown"
+    culprits: list[Culprit] = field(default_factory=list)
+    victims: list[Victim] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    signal: str | None = None
+    """what the launcher saw of the culprit, e.g. SIGKILL"""
+
+
+def explain_stop(scope: Scope) -> Answer | None:
+    """The answer for a run of which an attempt in scope stopped; None when none did."""
+    stops = [stop for attempt in scope.in_scope if (stop := _attempt_stop(scope, attempt))]
+    if not stops:
+        return None
+    culprits = tuple(culprit for stop in stops for culprit in stop.culprits)
+    steps = [c.since_step for c in stops[0].culprits if c.since_step is not None]
+    causes = {stop.cause for stop in stops if stop.cause != "unknown"}
+    first = stops[0]
+    return Answer(
+        run_id=scope.run_id,
+        kind="stopped",
+        cause=first.cause if first.cause != "unknown" or not causes else sorted(causes)[0],
+        attempts=tuple(stop.attempt_id for stop in stops),
+        window=_window(scope, first, min(steps, default=None), max(steps, default=None)),
+        culprits=culprits,
+        victims=tuple(victim for stop in stops for victim in stop.victims),
+        findings=tuple(f for stop in stops for f in stop.findings),
+        missing=tuple(dict.fromkeys(text for stop in stops for text in stop.missing)),
+        tasks=tuple(
+            Task(kind="node_sweep", proposition="the device passes a stress test outside the job", subject=gpu)
+            for gpu in dict.fromkeys(c.gpu_uuid for c in culprits if c.gpu_uuid)
+        ),
+    )
+
+
+def _window(scope: Scope, stop: Stop, low: int | None, high: int | None) -> Window:
+    ranks = ", ".join(str(c.rank_id) for c in stop.culprits if c.rank_id is not None)
+    if not ranks:
+        return Window()
+    row = scope.rows(
+        "SELECT arrow_cast(max(ts), 'Int64') AS last, "
+        f"max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS last_end FROM spans "
+        f"WHERE {scope.where(stop.attempt_id)} AND rank_id IN ({ranks}) AND source = 'otlp'"
+    )[0]
+    ended = scope.attempts[stop.attempt_id].get("ended_at")
+    return Window(step_from=low, step_to=high, ts_from=row["last_end"], ts_to=ended)
+
+
+def _attempt_stop(scope: Scope, attempt: int) -> Stop | None:
+    errors = _own_reports(scope, attempt)
+    row = scope.attempts[attempt]
+    failed = row.get("exit_code") not in (None, 0) or row.get("state") in ("errored", "aborted") or bool(errors)
+    roots = scope.rows(f"SELECT * FROM {scope.call('wait_roots', attempt)}")
+    if not failed and not (roots and row.get("state") not in ("finished",) and row.get("exit_code") is None):
+        return None
+    stop = Stop(attempt)
+    _scheduler_finding(scope, stop)
+    device_ranks = _device_errors(scope, stop)
+    killed_ranks = _killed(scope, stop)
+    own_ranks = [] if device_ranks or killed_ranks else _own_errors(stop, scope, errors)
+    crashed = device_ranks | killed_ranks | set(own_ranks)
+    if crashed:
+        stop.cause = "crash"
+        stop.culprits = [_culprit(scope, stop, rank, operation) for rank, operation in sorted(_named(stop, crashed))]
+    elif roots:
+        _hang(scope, stop, roots)
+    else:
+        stop.missing.append(
+            f"attempt {attempt}: no device error, death by signal, own exception or wait root was found; the cause stays unknown"
+        )
+    _wait_finding(scope, stop, roots)
+    stop.victims = _victims(scope, stop, roots, errors)
+    _missing_ranks(scope, stop)
+    return stop
+
+
+def _named(stop: Stop, ranks: set[int]) -> list[tuple[int, str]]:
+    return [(rank, stop.signal or "failed") for rank in ranks]
+
+
+def _scheduler_finding(scope: Scope, stop: Stop) -> None:
+    sql = (
+        "SELECT attempt_id, event_name, ts, attributes['exit_code'] AS exit_code, evidence_ref FROM logs "
+        f"WHERE {scope.where(stop.attempt_id)} AND source = 'scheduler' AND event_name = 'attempt.exit'"
+    )
+    rows = scope.rows(sql)
+    if rows:
+        stop.findings.append(
+            finding(
+                "observation",
+                f"attempt {stop.attempt_id}",
+                "confirmed",
+                f"attempt {stop.attempt_id} ended with exit code {rows[0]['exit_code']}",
+                sql,
+                evidence_refs=scope.refs(sql),
+            )
+        )
+
+
+def _device_errors(scope: Scope, stop: Stop) -> set[int]:
+    sql = (
+        "SELECT rank_id, gpu_uuid, host_id, step_id, ts, attributes['xid'] AS xid, body, evidence_ref FROM logs "
+        f"WHERE {scope.where(stop.attempt_id)} AND event_name = 'gpu.xid' ORDER BY ts"
+    )
+    rows = scope.rows(sql)
+    critical = [row for row in rows if str(row["xid"]).isdigit() and int(row["xid"]) in CRITICAL_XIDS]
+    for row in critical[:1]:
+        stop.signal = f"XID {row['xid']}"
+        stop.findings.append(
+            finding(
+                "observation",
+                str(row["gpu_uuid"]),
+                "confirmed",
+                f"XID {row['xid']} was logged on {row['gpu_uuid']} (rank {row['rank_id']}, {row['host_id']}) "
+                f"at step {row['step_id']} before any other rank failed",
+                sql,
+                evidence_refs=scope.refs(sql),
+            )
+        )
+    return {row["rank_id"] for row in critical if row["rank_id"] is not None}
+
+
+def _killed(scope: Scope, stop: Stop) -> set[int]:
+    sql = (
+        "SELECT rank_id, event_name, attributes['exitcode'] AS exitcode, attributes['signal'] AS signal, evidence_ref "
+        f"FROM logs WHERE {scope.where(stop.attempt_id)} AND event_name IN ('torchelastic.root_cause', 'torchelastic.failure')"
+        " ORDER BY event_name DESC, rank_id"
+    )
+    rows = scope.rows(sql)
+    roots = [r for r in rows if r["event_name"] == "torchelastic.root_cause" and r["rank_id"] is not None]
+    dead = [r for r in roots if r["signal"] and not {r["signal"], r["exitcode"]} & set(_TEARDOWN_SIGNALS)]
+    torn = sorted(r["rank_id"] for r in rows if r["exitcode"] in _TEARDOWN_SIGNALS and r["rank_id"] is not None)
+    if rows:
+        text = (
+            "; ".join(f"rank {r['rank_id']} {r['signal'] or 'exit ' + str(r['exitcode'])}" for r in roots)
+            or "no first failure named"
+        )
+        stop.findings.append(
+            finding(
+                "observation",
+                f"attempt {stop.attempt_id}",
+                "confirmed",
+                f"the launcher saw first: {text}; torn down by it: ranks {torn}"
+                if torn
+                else f"the launcher saw first: {text}",
+                sql,
+                evidence_refs=scope.refs(sql),
+            )
+        )
+    if dead and stop.signal is None:
+        stop.signal = str(dead[0]["signal"])
+    return {row["rank_id"] for row in dead}
+
+
+def _own_reports(scope: Scope, attempt: int) -> list[Row]:
+    """What ranks said of their own end, oldest first."""
+    return scope.rows(
+        "SELECT rank_id, step_id, arrow_cast(ts, 'Int64') AS ts, attributes['exception.type'] AS type, "
+        "coalesce(attributes['exception.message'], body) AS message, evidence_ref FROM logs "
+        f"WHERE {scope.where(attempt)} AND event_name = 'attempt.failed' ORDER BY ts"
+    )
+
+
+def _own_errors(stop: Stop, scope: Scope, errors: list[Row]) -> list[int]:
+    own = [row for row in errors if not _WAITED.search(row["message"] or "") and row["rank_id"] is not None]
+    if not own:
+        return []
+    first = own[0]
+    stop.signal = (
+        f"{first['type'] or 'error'}: {(first['message'] or '').splitlines()[0][:120] if first['message'] else ''}"
+    )
+    sql = (
+        "SELECT rank_id, step_id, ts, body, evidence_ref FROM logs "
+        f"WHERE {scope.where(stop.attempt_id)} AND event_name = 'attempt.failed' AND rank_id = {first['rank_id']}"
+    )
+    stop.findings.append(
+        finding(
+            "observation",
+            f"rank {first['rank_id']}",
+            "confirmed",
+            f"rank {first['rank_id']} failed first with an error of its own: {stop.signal}",
+            sql,
+            evidence_refs=scope.refs(sql),
+        )
+    )
+    return [first["rank_id"]]
+
+
+def _progress(scope: Scope, attempt: int, rank: int) -> Row:
+    """Last completed span and last step of a rank."""
+    rows = scope.rows(
+        f"SELECT step_id, name FROM spans WHERE {scope.where(attempt)} AND rank_id = {rank} AND source = 'otlp' "
+        "AND category IS DISTINCT FROM 'step' AND step_id IS NOT NULL "
+        "ORDER BY arrow_cast(ts, 'Int64') + coalesce(dur, 0) DESC LIMIT 1"
+    )
+    return rows[0] if rows else {"step_id": None, "name": None}
+
+
+def _culprit(scope: Scope, stop: Stop, rank: int, operation: str) -> Culprit:
+    last = _progress(scope, stop.attempt_id, rank)
+    host, gpu = scope.device(stop.attempt_id, rank)
+    return Culprit(
+        attempt_id=stop.attempt_id,
+        rank_id=rank,
+        host_id=host,
+        gpu_uuid=gpu,
+        phase=last["name"],
+        operation=operation,
+        since_step=last["step_id"],
+    )
+
+
+def _hang(scope: Scope, stop: Stop, roots: list[Row]) -> None:
+    stop.cause = "hang"
+    for root in roots:
+        if root["root_rank"] is None:
+            continue
+        entered = (
+            f"{root['op'] or 'operation'} (communicator {root['communicator_id']}, seq {root['seq']}) never entered"
+        )
+        culprit = _culprit(scope, stop, root["root_rank"], entered)
+        following = _following_phase(scope, stop.attempt_id, culprit)
+        stop.culprits.append(replace(culprit, phase=following or culprit.phase))
+
+
+def _following_phase(scope: Scope, attempt: int, culprit: Culprit) -> str | None:
+    """The phase that normally follows the last one the culprit completed: where it stopped."""
+    rows = scope.rows(
+        "SELECT following, count(*) AS times FROM ("
+        "SELECT name, lead(name) OVER (PARTITION BY step_id ORDER BY ts) AS following FROM spans "
+        f"WHERE {scope.where(attempt)} AND rank_id = {culprit.rank_id} AND source = 'otlp' AND category <> 'step' "
+        "AND parent_id IN (SELECT span_id FROM spans WHERE category = 'step' AND "
+        f"{scope.where(attempt)} AND rank_id = {culprit.rank_id})) q "
+        f"WHERE name = '{culprit.phase}' AND following IS NOT NULL GROUP BY following ORDER BY times DESC LIMIT 1"
+    )
+    return rows[0]["following"] if rows else None
+
+
+def _wait_finding(scope: Scope, stop: Stop, roots: list[Row]) -> None:
+    if not roots:
+        return
+    sql = f"SELECT * FROM {scope.call('wait_roots', stop.attempt_id)}"
+    named = sorted(root["root_rank"] for root in roots if root["root_rank"] is not None)
+    culprits = sorted(c.rank_id for c in stop.culprits if c.rank_id is not None)
+    against = () if named == culprits else (f"the wait graph alone names ranks {named}",)
+    partial = any(root["partial"] for root in roots)
+    refs = scope.evidence(stop.attempt_id, ("flight_recorder",))
+    stop.findings.append(
+        finding(
+            "diagnosis",
+            ", ".join(f"rank {rank}" for rank in named) or "nobody",
+            "suspected",
+            f"every waiting rank waits, directly or through others, for ranks {named}, which wait for nobody"
+            + (" (dumps are partial)" if partial else ""),
+            sql,
+            evidence_refs=refs,
+            against=against,
+        )
+    )
+    if partial:
+        stop.missing.append(f"attempt {stop.attempt_id}: flight recorder dumps of some ranks are missing or empty")
+
+
+def _victims(scope: Scope, stop: Stop, roots: list[Row], errors: list[Row]) -> list[Victim]:
+    culprits = {culprit.rank_id for culprit in stop.culprits}
+    hops = {wait["rank"]: wait for root in roots for wait in root["waits"] or []}
+    reported = {row["rank_id"] for row in errors}
+    fallback = stop.culprits[0].rank_id if len(culprits) == 1 else None
+    victims = []
+    for rank in scope.ranks(stop.attempt_id):
+        if rank in culprits:
+            continue
+        hop = hops.get(rank)
+        victims.append(
+            Victim(
+                attempt_id=stop.attempt_id,
+                rank_id=rank,
+                waits_for=hop["waits_for"] if hop else fallback,
+                operation=hop["via"] if hop else None,
+                state="failed_waiting" if rank in reported else "torn_down",
+            )
+        )
+    return victims
+
+
+def _missing_ranks(scope: Scope, stop: Stop) -> None:
+    dumped = {
+        row["rank_id"]
+        for row in scope.rows(
+            f"SELECT DISTINCT rank_id FROM evidence WHERE {scope.where(stop.attempt_id)} AND kind = 'flight_recorder' AND state <> 'empty'"
+        )
+    }
+    absent = [rank for rank in scope.ranks(stop.attempt_id) if rank not in dumped]
+    if absent:
+        stop.missing.append(f"attempt {stop.attempt_id}: no flight recorder dump of ranks {absent}")
