@@ -37,7 +37,7 @@ format: install ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 docs: install ## regenerate docs/functions.md, docs/tables.md, docs/cli.md
-	$(BIN)/python docs/generate.py
+	COLUMNS=100 $(BIN)/python docs/generate.py
 
 bench: install ## print ratios against peers and limits, one run each
 	$(BIN)/python -m bench

@@ -166,7 +166,9 @@ def docstring_problems(path: Path) -> list[str]:
                 continue
             for error in sorted(raised(member)):
                 if error not in doc:
-                    problems.append(f"{name}:{member.lineno} {member.name}: raises {error}, the docstring does not say so")
+                    problems.append(
+                        f"{name}:{member.lineno} {member.name}: raises {error}, the docstring does not say so"
+                    )
     return problems
 
 
