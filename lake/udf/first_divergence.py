@@ -1,0 +1,213 @@
+"""`first_divergence`: where two executions of the same steps first computed something else.
+
+The method is the ordered comparison of SDCHunter (OSDI'26): tensor fingerprints are aligned on their place in the
+program, (step, microbatch, sequence, tensor, parallel coordinate), and the first place in that order where the
+two differ is named. No clock is needed. Steps are read in order, a window at a time, and nothing behind the
+first divergent step is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.udf.registry import Argument, Ask, Column, TableFunction, register
+from lake.udf.relations import fetch, literal, of_attempt, result, schema_of
+
+AXES: Final = ("dp", "tp", "pp", "ep", "cp")
+WINDOW_ROWS: Final = 4_000_000
+"""Rows of both sides together that one window of steps should not exceed."""
+MAX_ROWS: Final = 10_000
+"""Differing rows given at most: those of the first divergent step, in order."""
+
+COLUMNS: Final = (
+    Column("step_id", pa.int64(), "step of the differing tensor"),
+    Column("rank_id", pa.int32(), "rank that computed it in attempt a"),
+    Column("microbatch", pa.int32(), "microbatch; null when the fingerprint is of the whole step"),
+    Column("seq", pa.int64(), "place of the fingerprint within the step"),
+    Column("op", pa.string(), "operation that wrote the tensor; null when not recorded"),
+    Column("tensor", pa.string(), "name of the tensor"),
+    Column("value_a", pa.string(), "fingerprint in attempt a"),
+    Column("value_b", pa.string(), "fingerprint in attempt b"),
+    Column("norm_a", pa.float64(), "norm in attempt a; null when not recorded"),
+    Column("norm_b", pa.float64(), "norm in attempt b; null when not recorded"),
+    Column("gpu_uuid_a", pa.string(), "device that computed it in attempt a; null when not known"),
+    Column("gpu_uuid_b", pa.string(), "device that computed it in attempt b; null when not known"),
+    Column("class", pa.string(), "input, compute or communication: what the tensor is the result of"),
+    Column("first", pa.bool_(), "true for the first divergence in (step, microbatch, seq, rank) order"),
+    Column("compared", pa.int64(), "fingerprints compared up to and with this step"),
+    Column("evidence_ref", pa.string(), "raw object of attempt a's fingerprint; null when it came over the wire"),
+)
+KEYS: Final = ("step_id", "microbatch", "seq", "rank", "tensor", "kind")
+_COMMUNICATED: Final = r"(?i)post[_.-]?reduce|reduced|all[_-]?reduce|reduce[_-]?scatter|all[_-]?gather|\brecv|received"
+_READ: Final = r"(?i)(^|[/._-])(inputs?|batch|tokens?|labels?)([/._-]|$)"
+
+
+def peer_ranks(placements: pa.Table, attempt_a: int, attempt_b: int) -> dict[int, int]:
+    """Rank of attempt b → rank of attempt a with the same parallel coordinate.
+
+    Empty when a coordinate is not known or not unique in either attempt: ranks then stand for themselves.
+    """
+    sides: dict[int, dict[tuple[Any, ...], int]] = {attempt_a: {}, attempt_b: {}}
+    for row in placements.to_pylist():
+        coordinate = tuple(row[axis] for axis in AXES)
+        known = sides.get(row["attempt_id"])
+        if known is None:
+            continue
+        if all(part is None for part in coordinate) or known.setdefault(coordinate, row["rank_id"]) != row["rank_id"]:
+            return {}
+    if sides[attempt_a].keys() != sides[attempt_b].keys():
+        return {}
+    return {rank: sides[attempt_a][coordinate] for coordinate, rank in sides[attempt_b].items()}
+
+
+def align(a: pa.Table, b: pa.Table, ranks: dict[int, int]) -> pa.Table:
+    """Fingerprints of both sides at the same place, one row each, columns suffixed `_a` and `_b`.
+
+    `ranks` gives the rank of a for a rank of b. A place that one side has several times counts once.
+    """
+    left, right = _keyed(a, {}, "_a"), _keyed(b, ranks, "_b")
+    joined = left.join(right, list(KEYS), join_type="inner")
+    if joined.num_rows > min(left.num_rows, right.num_rows):
+        joined = _once(left).join(_once(right), list(KEYS), join_type="inner")
+    return joined
+
+
+def _once(keyed: pa.Table) -> pa.Table:
+    """The first row of every place."""
+    values = [(name, "first") for name in keyed.column_names if name not in KEYS]
+    once = keyed.group_by(list(KEYS), use_threads=False).aggregate(values)
+    return once.rename_columns([name.removesuffix("_first") for name in once.column_names])
+
+
+def _keyed(table: pa.Table, ranks: dict[int, int], suffix: str) -> pa.Table:
+    rank = table["rank_id"].to_numpy(zero_copy_only=False)
+    if ranks:
+        lookup = np.arange(max(int(rank.max(initial=0)), *ranks) + 1)
+        lookup[list(ranks)] = list(ranks.values())
+        rank = lookup[rank]
+    keys = {
+        "step_id": table["step_id"],
+        "microbatch": pc.fill_null(table["microbatch"], -1),
+        "seq": pc.fill_null(table["seq"], -1),
+        "rank": pa.array(rank, pa.int32()),
+        "tensor": pc.fill_null(table["tensor"], ""),
+        "kind": pc.fill_null(table["kind"], ""),
+    }
+    own = {name + suffix: table[name] for name in table.column_names if name not in KEYS}
+    return pa.table(keys | own)
+
+
+def differing(aligned: pa.Table) -> pa.Table:
+    """The aligned rows that do not agree, in (step, microbatch, seq, rank, tensor) order.
+
+    Values are compared bit for bit; where a tolerance is recorded, or a value is missing, the norms decide.
+    """
+    gap = pc.abs(pc.subtract(aligned["norm_a"], aligned["norm_b"]))
+    tolerance = pc.coalesce(aligned["tolerance_a"], aligned["tolerance_b"])
+    by_value = pc.not_equal(aligned["value_a"], aligned["value_b"])
+    beyond = pc.greater(gap, pc.fill_null(tolerance, 0.0))
+    different = pc.if_else(pc.is_valid(tolerance), pc.coalesce(beyond, by_value), pc.coalesce(by_value, beyond))
+    rows = aligned.filter(pc.fill_null(different, False))
+    return rows.sort_by([(name, "ascending") for name in KEYS])
+
+
+def classify(row: dict[str, Any]) -> str:
+    """input, compute or communication, from the boundary, the operation and the tensor's name."""
+    words = " ".join(str(row[name]) for name in ("boundary_a", "op_a", "tensor") if row[name])
+    if pc.match_substring_regex(pa.scalar(words), _COMMUNICATED).as_py():
+        return "communication"
+    return "input" if pc.match_substring_regex(pa.scalar(words), _READ).as_py() else "compute"
+
+
+def _windows(counts: pa.Table) -> list[tuple[int, int]]:
+    """Step ranges, in order, each of about WINDOW_ROWS rows."""
+    windows: list[tuple[int, int]] = []
+    filled = WINDOW_ROWS
+    for step, rows in zip(counts["step_id"].to_pylist(), counts["n"].to_pylist(), strict=True):
+        if filled + rows > WINDOW_ROWS:
+            windows.append((step, step))
+            filled = 0
+        windows[-1] = (windows[-1][0], step)
+        filled += rows
+    return windows
+
+
+def _report(rows: pa.Table, compared: int) -> pa.Table:
+    first_step = rows["step_id"][0]
+    rows = rows.filter(pc.equal(rows["step_id"], first_step)).slice(0, MAX_ROWS)
+    out = []
+    for index, row in enumerate(rows.to_pylist()):
+        own = {name: row[name] for name in ("step_id", "value_a", "value_b", "norm_a", "norm_b")}
+        own |= {"rank_id": row["rank_id_a"], "microbatch": None if row["microbatch"] == -1 else row["microbatch"]}
+        own |= {"seq": None if row["seq"] == -1 else row["seq"], "op": row["op_a"], "tensor": row["tensor"] or None}
+        own |= {"gpu_uuid_a": row["gpu_uuid_a"], "gpu_uuid_b": row["gpu_uuid_b"], "class": classify(row)}
+        own |= {"first": index == 0, "compared": compared, "evidence_ref": row["evidence_ref_a"]}
+        out.append(own)
+    return result(COLUMNS, out)
+
+
+def agreed_until(ask: Ask, run_id: str, attempt_a: int, attempt_b: int) -> tuple[pa.Table, int, tuple[int, int] | None]:
+    """First divergence, number of fingerprints compared, and the range of steps compared (None: no common step).
+
+    Without a divergence the table is empty and the range covers all steps that both attempts have.
+    """
+    pair = f"run_id = {literal(run_id)} AND attempt_id IN ({attempt_a}, {attempt_b})"
+    counts = fetch(
+        ask,
+        f"SELECT step_id, CAST(count(*) AS BIGINT) AS n FROM signatures WHERE {pair} AND step_id IS NOT NULL "
+        "AND rank_id IS NOT NULL GROUP BY step_id HAVING count(DISTINCT attempt_id) = 2 ORDER BY step_id",
+    )
+    empty = schema_of(COLUMNS).empty_table()
+    if counts.num_rows == 0 or attempt_a == attempt_b:
+        return empty, 0, None
+    axes = ", ".join(AXES)
+    placed = fetch(ask, f"SELECT attempt_id, rank_id, {axes} FROM placements WHERE {pair}")
+    ranks = peer_ranks(placed, attempt_a, attempt_b)
+    compared, first_step = 0, counts["step_id"][0].as_py()
+    for low, high in _windows(counts):
+        sides = [_read(ask, run_id, attempt, (low, high)) for attempt in (attempt_a, attempt_b)]
+        aligned = align(sides[0], sides[1], ranks)
+        rows = differing(aligned)
+        if rows.num_rows:
+            step = rows["step_id"][0].as_py()
+            compared += int(pc.sum(pc.less_equal(aligned["step_id"], step)).as_py())
+            return _report(rows, compared), compared, (first_step, step)
+        compared += aligned.num_rows
+    return empty, compared, (first_step, counts["step_id"][-1].as_py()) if compared else None
+
+
+def _read(ask: Ask, run_id: str, attempt_id: int, steps: tuple[int, int]) -> pa.Table:
+    return fetch(
+        ask,
+        "SELECT step_id, rank_id, microbatch, seq, op, tensor, boundary, kind, value, norm, tolerance, gpu_uuid, "
+        f"evidence_ref FROM signatures WHERE {of_attempt(run_id, attempt_id)} AND rank_id IS NOT NULL "
+        f"AND step_id BETWEEN {steps[0]} AND {steps[1]}",
+    )
+
+
+def run(ask: Ask, *, run_id: str, attempt_a: int, attempt_b: int) -> pa.Table:
+    """Rows of `first_divergence`."""
+    return agreed_until(ask, run_id, attempt_a, attempt_b)[0]
+
+
+FIRST_DIVERGENCE: Final = register(
+    TableFunction(
+        name="first_divergence",
+        family="correctness",
+        purpose="first tensor in program order that two attempts computed differently, and what followed in its step",
+        source="SDCHunter (OSDI'26): ordered comparison of tensor hashes; ByteRobust replay",
+        reads=("signatures", "placements"),
+        arguments=(
+            Argument("run_id", str, "run whose attempts are compared"),
+            Argument("attempt_a", int, "attempt under suspicion"),
+            Argument("attempt_b", int, "attempt that replayed the same steps"),
+        ),
+        columns=COLUMNS,
+        example="SELECT step_id, rank_id, tensor, gpu_uuid_a FROM first_divergence('run-sdc-01', 0, 1) WHERE first",
+        run=run,
+    )
+)
