@@ -1,0 +1,1 @@
+"""Schema history of the catalog, run by `lake.catalog.engine.upgrade`."""
