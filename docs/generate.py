@@ -55,7 +55,8 @@ def tables_page() -> str:
     parts = [HEADER, "# Tables\n"]
     for table in TABLES.values():
         parts.append(
-            f"\n## {table.name}\n\nSorted by {', '.join(table.sort)}; bloom filters on {', '.join(table.bloom) or 'nothing'}.\n\n"
+            f"\n## {table.name}\n\nSorted by {', '.join(table.sort)}; bloom filters on "
+            f"{', '.join(table.bloom) or 'nothing'}.\n\n"
         )
         parts.append("| column | type |\n|---|---|\n")
         parts += [f"| `{field.name}` | {_cell(str(field.type))} |\n" for field in table.schema]

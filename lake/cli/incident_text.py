@@ -25,7 +25,8 @@ def _lines(doc: Document) -> Iterator[str]:
     yield f"  kind {doc['kind']}, cause {doc['cause']}, attempts {attempts}"
     window = doc["window"]
     if window["step_from"] is not None:
-        yield f"  window   steps {window['step_from']}–{window['step_to']}   {window['ts_from'] or '?'} … {window['ts_to'] or '?'}"
+        times = f"{window['ts_from'] or '?'} … {window['ts_to'] or '?'}"
+        yield f"  window   steps {window['step_from']}–{window['step_to']}   {times}"
     yield from _culprits(doc)
     yield from _victims(doc)
     yield from _recovery(doc)

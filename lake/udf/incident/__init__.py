@@ -51,12 +51,13 @@ def _nothing_found(scope: Scope) -> Answer:
     attempts = ", ".join(map(str, scope.in_scope))
     looked = (
         "SELECT attempt_id, count(DISTINCT step_id) AS steps, count(DISTINCT rank_id) AS ranks FROM spans "
-        f"WHERE {scope.where()} AND attempt_id IN ({attempts}) AND category = 'step' GROUP BY attempt_id ORDER BY attempt_id"
+        f"WHERE {scope.where()} AND attempt_id IN ({attempts}) AND category = 'step' GROUP BY attempt_id "
+        "ORDER BY attempt_id"
     )
     rows = scope.rows(looked)
     counted = f"SELECT count(*) AS n FROM ({looked}) q" if not rows else looked
     text = "; ".join(f"attempt {r['attempt_id']}: {r['steps']} steps of {r['ranks']} ranks" for r in rows)
-    missing = () if rows else ("no step spans: slowness cannot be judged",)
+    missing: tuple[str, ...] = () if rows else ("no step spans: slowness cannot be judged",)
     signed = scope.rows(f"SELECT count(DISTINCT attempt_id) AS n FROM signatures WHERE {scope.where()}")[0]["n"]
     if signed < 2:
         missing += ("no second attempt with tensor signatures: silent corruption cannot be judged",)

@@ -42,7 +42,8 @@ def _only_finding(scope: Scope, answer: Answer, sql: str) -> Answer:
         text = f"no known divergence touches any of the {len(answer.checkpoints)} checkpoints"
     kinds = ("manifest", "checkpoint_manifest", "otlp_logs")
     rows = scope.rows(
-        f"SELECT DISTINCT evidence_ref FROM checkpoint_shards WHERE {scope.where()} AND evidence_ref IS NOT NULL ORDER BY 1"
+        f"SELECT DISTINCT evidence_ref FROM checkpoint_shards WHERE {scope.where()} AND evidence_ref IS NOT "
+        "NULL ORDER BY 1"
     )
     refs = tuple(row["evidence_ref"] for row in rows) or scope.evidence(None, kinds[:2])
     status = "suspected" if doubtful else "inconclusive"

@@ -70,7 +70,8 @@ def _tasks(row: Row) -> tuple[Task, ...]:
 
 def _window(scope: Scope, attempt: int, low: int, high: int) -> Window:
     row = scope.rows(
-        "SELECT arrow_cast(min(ts), 'Int64') AS ts_from, max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS ts_to FROM spans "
+        "SELECT arrow_cast(min(ts), 'Int64') AS ts_from, max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS "
+        "ts_to FROM spans "
         f"WHERE {scope.where(attempt)} AND step_id BETWEEN {low} AND {high} AND category = 'step'"
     )[0]
     return Window(step_from=low, step_to=high, **row)
@@ -78,7 +79,8 @@ def _window(scope: Scope, attempt: int, low: int, high: int) -> Window:
 
 def _step_finding(scope: Scope, attempt: int, low: int, high: int) -> Finding:
     sql = (
-        f"SELECT step_id BETWEEN {low} AND {high} AS in_window, count(DISTINCT step_id) AS steps, avg(dur) / 1e6 AS step_ms "
+        f"SELECT step_id BETWEEN {low} AND {high} AS in_window, count(DISTINCT step_id) AS steps, avg(dur) / "
+        "1e6 AS step_ms "
         f"FROM steps WHERE {scope.where(attempt)} GROUP BY 1 ORDER BY 1"
     )
     by_part = {row["in_window"]: row for row in scope.rows(sql)}
@@ -154,7 +156,8 @@ def _profile_finding(scope: Scope, row: Row) -> tuple[str | None, list[Finding]]
         "observation",
         f"rank {rank}",
         "confirmed",
-        f"{top['frame']} takes {top['share_a']:.0%} of the samples of rank {rank} and {top['share_b']:.0%} of its peers'",
+        f"{top['frame']} takes {top['share_a']:.0%} of the samples of rank {rank} and {top['share_b']:.0%} of "
+        "its peers'",
         sql,
         evidence_refs=refs,
     )
@@ -200,7 +203,8 @@ def _missing(scope: Scope, row: Row, profile: list[Finding]) -> tuple[str, ...]:
     missing = []
     traces = scope.rows(
         f"SELECT count(*) AS n FROM evidence WHERE {scope.where(attempt)} AND kind = 'kineto' AND rank_id = {rank} "
-        f"AND coalesce(step_to, {row['first_step']}) >= {row['first_step']} AND coalesce(step_from, {row['last_step']}) <= {row['last_step']}"
+        f"AND coalesce(step_to, {row['first_step']}) >= {row['first_step']} AND coalesce(step_from, "
+        f"{row['last_step']}) <= {row['last_step']}"
     )
     if not traces[0]["n"]:
         missing.append(f"no profiler trace of rank {rank} covers steps {row['first_step']}–{row['last_step']}")

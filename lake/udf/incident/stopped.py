@@ -101,7 +101,8 @@ def _attempt_stop(scope: Scope, attempt: int) -> Stop | None:
         _hang(scope, stop, roots)
     else:
         stop.missing.append(
-            f"attempt {attempt}: no device error, death by signal, own exception or wait root was found; the cause stays unknown"
+            f"attempt {attempt}: no device error, death by signal, own exception or wait root was found; the "
+            "cause stays unknown"
         )
     _wait_finding(scope, stop, roots)
     stop.victims = _victims(scope, stop, roots, errors)
@@ -158,7 +159,8 @@ def _device_errors(scope: Scope, stop: Stop) -> set[int]:
 def _killed(scope: Scope, stop: Stop) -> set[int]:
     sql = (
         "SELECT rank_id, event_name, attributes['exitcode'] AS exitcode, attributes['signal'] AS signal, evidence_ref "
-        f"FROM logs WHERE {scope.where(stop.attempt_id)} AND event_name IN ('torchelastic.root_cause', 'torchelastic.failure')"
+        f"FROM logs WHERE {scope.where(stop.attempt_id)} AND event_name IN ('torchelastic.root_cause', "
+        "'torchelastic.failure')"
         " ORDER BY event_name DESC, rank_id"
     )
     rows = scope.rows(sql)
@@ -322,7 +324,8 @@ def _missing_ranks(scope: Scope, stop: Stop) -> None:
     dumped = {
         row["rank_id"]
         for row in scope.rows(
-            f"SELECT DISTINCT rank_id FROM evidence WHERE {scope.where(stop.attempt_id)} AND kind = 'flight_recorder' AND state <> 'empty'"
+            f"SELECT DISTINCT rank_id FROM evidence WHERE {scope.where(stop.attempt_id)} AND kind = "
+            "'flight_recorder' AND state <> 'empty'"
         )
     }
     absent = [rank for rank in scope.ranks(stop.attempt_id) if rank not in dumped]

@@ -67,14 +67,17 @@ def _equal_before_sql(scope: Scope, a: int, b: int, step: int) -> str:
     return (
         "SELECT count(*) AS equal FROM "
         f"(SELECT step_id, seq, tensor, rank_id, value FROM signatures WHERE {scope.where(a)} AND step_id < {step}) x "
-        f"JOIN (SELECT step_id, seq, tensor, rank_id, value FROM signatures WHERE {scope.where(b)} AND step_id < {step}) y "
-        "ON x.step_id = y.step_id AND x.seq = y.seq AND x.tensor = y.tensor AND x.rank_id = y.rank_id AND x.value = y.value"
+        f"JOIN (SELECT step_id, seq, tensor, rank_id, value FROM signatures WHERE {scope.where(b)} AND "
+        f"step_id < {step}) y "
+        "ON x.step_id = y.step_id AND x.seq = y.seq AND x.tensor = y.tensor AND x.rank_id = y.rank_id AND "
+        "x.value = y.value"
     )
 
 
 def _norm_sql(scope: Scope, attempt: int, row: Row) -> str:
     return (
-        f"SELECT attempt_id, rank_id, tensor, median(norm) AS usual_norm, count(*) AS steps FROM signatures WHERE {scope.where(attempt)} "
+        "SELECT attempt_id, rank_id, tensor, median(norm) AS usual_norm, count(*) AS steps FROM signatures "
+        f"WHERE {scope.where(attempt)} "
         f"AND tensor = {quoted(row['tensor'])} AND step_id <> {row['step_id']} AND norm IS NOT NULL "
         f"AND rank_id = {row['rank_id']} GROUP BY attempt_id, rank_id, tensor"
     )
@@ -124,7 +127,8 @@ def _answer(scope: Scope, accusation: Accusation) -> Answer:
 
 def _window(scope: Scope, attempt: int, step: int) -> Window:
     row = scope.rows(
-        "SELECT arrow_cast(min(ts), 'Int64') AS ts_from, max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS ts_to FROM spans "
+        "SELECT arrow_cast(min(ts), 'Int64') AS ts_from, max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS "
+        "ts_to FROM spans "
         f"WHERE {scope.where(attempt)} AND step_id = {step} AND source = 'otlp'"
     )[0]
     return Window(step_from=step, step_to=step, **row)
@@ -136,8 +140,10 @@ def _findings(scope: Scope, accusation: Accusation, gpu: str | None) -> Answer:
     low, high = sorted((attempt, reference))
     _, other_gpu = scope.device(reference, rank)
     values = (
-        f"SELECT attempt_id, step_id, rank_id, seq, tensor, value, norm, gpu_uuid, evidence_ref FROM signatures WHERE {scope.where()} "
-        f"AND step_id = {step} AND rank_id = {rank} AND tensor = {quoted(tensor)} AND attempt_id IN ({low}, {high}) ORDER BY attempt_id"
+        "SELECT attempt_id, step_id, rank_id, seq, tensor, value, norm, gpu_uuid, evidence_ref FROM "
+        f"signatures WHERE {scope.where()} "
+        f"AND step_id = {step} AND rank_id = {rank} AND tensor = {quoted(tensor)} AND attempt_id IN ({low}, "
+        f"{high}) ORDER BY attempt_id"
     )
     refs = scope.refs(values)
     proven = accusation.equal_before > 0
@@ -147,7 +153,8 @@ def _findings(scope: Scope, accusation: Accusation, gpu: str | None) -> Answer:
             "observation",
             f"rank {rank}",
             "confirmed",
-            f"step {step}, rank {rank}, seq {row['seq']}: {tensor} is the first tensor that differs between attempts {low} and {high}",
+            f"step {step}, rank {rank}, seq {row['seq']}: {tensor} is the first tensor that differs between "
+            f"attempts {low} and {high}",
             f"SELECT * FROM {scope.call('first_divergence', low, high)} WHERE first",
             evidence_refs=refs,
         ),
@@ -163,14 +170,16 @@ def _findings(scope: Scope, accusation: Accusation, gpu: str | None) -> Answer:
             "verification",
             f"attempts {low} and {high}",
             "confirmed" if proven else "inconclusive",
-            f"{accusation.equal_before} signatures before step {step} are bitwise equal in both attempts: the computation is deterministic",
+            f"{accusation.equal_before} signatures before step {step} are bitwise equal in both attempts: the "
+            "computation is deterministic",
             _equal_before_sql(scope, low, high, step),
         ),
         finding(
             "verification",
             gpu or f"rank {rank}",
             "confirmed" if proven and other_device else "suspected",
-            f"attempt {reference} replayed step {step} on {other_gpu} and disagrees bitwise: {gpu} computed {tensor} wrongly in attempt {attempt}",
+            f"attempt {reference} replayed step {step} on {other_gpu} and disagrees bitwise: {gpu} computed "
+            f"{tensor} wrongly in attempt {attempt}",
             "SELECT attempt_id, rank_id, host_id, gpu_uuid FROM placements "
             f"WHERE {scope.where()} AND rank_id = {rank} AND attempt_id IN ({low}, {high}) ORDER BY attempt_id",
             evidence_refs=(*refs, *scope.evidence(None, ("topology",))),
@@ -184,7 +193,8 @@ def _findings(scope: Scope, accusation: Accusation, gpu: str | None) -> Answer:
                 "diagnosis",
                 gpu or f"rank {rank}",
                 "suspected",
-                f"the norm {row[f'norm_{side}']:.6g} of the differing tensor in attempt {attempt} is far from its usual size on that rank",
+                f"the norm {row[f'norm_{side}']:.6g} of the differing tensor in attempt {attempt} is far from "
+                "its usual size on that rank",
                 _norm_sql(scope, attempt, row),
                 evidence_refs=refs,
             )
@@ -196,7 +206,8 @@ def _findings(scope: Scope, accusation: Accusation, gpu: str | None) -> Answer:
 
 
 def reference_note(scope: Scope) -> Answer | None:
-    """An observation that an attempt outside the scope disagrees with one inside it; the one inside is the reference."""
+    """An observation that an attempt outside the scope disagrees with one inside it; the one inside is the "
+    "reference."""
     for pair in combinations(_signed_attempts(scope), 2):
         accusation = _compare(scope, *pair)
         if accusation and accusation.attempt not in scope.in_scope and accusation.reference in scope.in_scope:
