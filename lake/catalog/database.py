@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -40,11 +40,10 @@ class DatabaseCatalog:
             Unavailable: not reachable.
         """
         self._engine = create_engine(parse_url(url))
-        try:
+        with ExitStack() as failed:
+            failed.callback(self._engine.dispose)
             upgrade(self._engine)
-        except BaseException:
-            self._engine.dispose()
-            raise
+            failed.pop_all()
 
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:

@@ -1,0 +1,38 @@
+"""Fixtures shared by all tests: real services, one of each per test process, started when first asked for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests import services
+
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """URL of a PostgreSQL server."""
+    with services.postgres() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def postgres_url(postgres_server: str) -> str:
+    """URL of a database that only the requesting module uses, empty at first."""
+    return services.create_database(postgres_server, f"module_{next(_NUMBERS)}")
+
+
+@pytest.fixture(scope="session")
+def s3_bucket() -> Iterator[str]:
+    """`s3://bucket` of an S3 service that the `AWS_*` variables point to."""
+    with services.s3() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def s3_store(s3_bucket: str) -> str:
+    """`s3://bucket/prefix` that only the requesting module uses, empty at first."""
+    return f"{s3_bucket}/module-{next(_NUMBERS)}"
