@@ -1,0 +1,31 @@
+"""`lake resolve`: an incident to its first cause, with what proves it."""
+
+from __future__ import annotations
+
+import argparse
+
+from lake.cli.opening import open_named
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--run", metavar="R", help="look at a run")
+    which.add_argument("--incident", metavar="ID", help="look at a stored incident again")
+    parser.add_argument("--attempt", metavar="A", type=int, help="only this attempt of the run")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Resolve and print."""
+    from lake.cli.render import write_json
+
+    with open_named(args) as lake:
+        answer = lake.resolve(incident=args.incident, run=args.run, attempt=args.attempt)
+    if args.format == "json":
+        write_json(answer)
+    else:
+        from lake.cli.incident import render
+
+        print(render(answer))
+    return 0

@@ -1,0 +1,117 @@
+"""Decoded files on their way to the lake: buffered, written as Parquet, published in one transaction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from lake.catalog.contract import Catalog
+from lake.ingest.crash import crash_point
+from lake.ingest.decode import Taken
+from lake.ingest.enrich import Placements
+from lake.ingest.writer import distinct_stacks, write_files
+from lake.records import DataFile, Evidence, Placement, Publication
+from lake.settings import Settings
+from lake.store import Store
+
+_PENDING_PUTS: Final = 8
+_RUNS_ASKED_ONE_BY_ONE: Final = 16
+
+
+class Buffer:
+    """Rows of several inputs, published together; an input is never split over two publications."""
+
+    def __init__(self, catalog: Catalog, store: Store, settings: Settings) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._settings = settings
+        self._taken: list[Taken] = []
+        self._keys: set[str] = set()
+        self._rows = 0
+        self._bytes = 0
+        self._placed: list[Placement] = []
+        self._puts: list[Future[bool]] = []
+        self._pool = ThreadPoolExecutor(2, "lake-put")
+
+    def knows(self, keys: Iterable[str]) -> bool:
+        """Whether an input with one of these ledger keys is buffered or published already."""
+        wanted = list(keys)
+        return not self._keys.isdisjoint(wanted) or bool(self._catalog.batches(wanted))
+
+    def add(self, taken: Taken, data: bytes) -> None:
+        """Take a decoded file and store its raw bytes as evidence; publishes when the buffer is full."""
+        self._taken.append(taken)
+        self._keys.update(batch.batch_key for batch in taken.batches)
+        self._rows += sum(taken.rows.values())
+        self._bytes += taken.size_bytes
+        self._placed.extend(fact for fact in taken.facts if isinstance(fact, Placement))
+        crash_point("1-decoded")
+        while len(self._puts) >= _PENDING_PUTS:
+            self._puts.pop(0).result()
+        self._puts.append(self._pool.submit(self._store.put, taken.evidence.path, data))
+        if self._rows >= self._settings.flush_rows or self._bytes >= self._settings.flush_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write and publish what is buffered: evidence first, then files, then the one transaction."""
+        while self._puts:
+            self._puts.pop(0).result()
+        if not self._taken:
+            return
+        crash_point("2-evidence-stored")
+        placements = self._placements()
+        files = self._write(placements)
+        crash_point("4-files-stored")
+        self._catalog.publish(
+            Publication(
+                files=tuple(files),
+                evidence=tuple(_located(taken.evidence, placements) for taken in self._taken),
+                facts=tuple(fact for taken in self._taken for fact in taken.facts),
+                coverage=tuple(row for taken in self._taken for row in taken.coverage),
+                batches=tuple(batch for taken in self._taken for batch in taken.batches),
+            )
+        )
+        crash_point("5-published")
+        self._taken.clear()
+        self._keys.clear()
+        self._rows = self._bytes = 0
+
+    def close(self) -> None:
+        """Give up what is not flushed and end the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _write(self, placements: Placements) -> list[DataFile]:
+        parts: defaultdict[str, list[pa.Table]] = defaultdict(list)
+        for taken in self._taken:
+            for table, rows in taken.decoded.tables.items():
+                parts[table].append(rows)
+        files = []
+        for table in sorted(parts):
+            rows = pa.concat_tables(parts.pop(table))
+            rows = distinct_stacks(rows) if table == "stacks" else placements.fill(rows)
+            for file, data in write_files(table, rows, self._settings):
+                self._store.put(file.path, data)
+                files.append(file)
+                crash_point("3-first-file-stored")
+        return files
+
+    def _placements(self) -> Placements:
+        """Placements of the buffered runs: the catalog's, then those of this ingestion."""
+        runs = {taken.evidence.identity.run_id for taken in self._taken}
+        for taken in self._taken:
+            runs.update(row.run_id for row in taken.coverage)
+        named = sorted(run for run in runs if run is not None)
+        if len(named) > _RUNS_ASKED_ONE_BY_ONE:
+            known = self._catalog.placements()
+        else:
+            known = [placement for run in named for placement in self._catalog.placements(run)]
+        return Placements([*known, *self._placed])
+
+
+def _located(evidence: Evidence, placements: Placements) -> Evidence:
+    return replace(evidence, identity=placements.fill_identity(evidence.identity, evidence.ts_from))
