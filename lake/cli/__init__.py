@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, NoReturn
 
+from lake.cli.opening import add_lake_options
 from lake.errors import LakeError
 
 COMMANDS: Final = {
@@ -47,24 +48,19 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-def add_lake_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
-    """`--lake` and `--store`, which may stand before or after the command."""
-    lake = os.environ.get("LAKE", "./.lake") if first else argparse.SUPPRESS
-    store = os.environ.get("LAKE_STORE") if first else argparse.SUPPRESS
-    parser.add_argument(
-        "--lake", metavar="PATH_OR_URL", default=lake, help="folder or postgresql://… (default: $LAKE or ./.lake)"
-    )
-    parser.add_argument(
-        "--store", metavar="URL", default=store, help="objects of a lake in a database: s3://… (default: $LAKE_STORE)"
-    )
+def _command(arguments: Sequence[str]) -> str:
+    """The command word, which is not the value of an option before it."""
+    for before, word in zip(["", *arguments], arguments, strict=False):
+        if word in COMMANDS and before not in ("--lake", "--store"):
+            return word
+    return ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code, and turns every error into one line on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    command = next((word for word in arguments if word in COMMANDS), "")
     try:
-        parsed = build_parser(command).parse_args(arguments)
+        parsed = build_parser(_command(arguments)).parse_args(arguments)
         code = int(import_module(f"lake.cli.{parsed.command}").run(parsed))
         sys.stdout.flush()
     except SystemExit as stop:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lake.cli.opening import open_named
+from lake.cli.opening import add_lake_options, open_named
 from lake.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verifying = actions.add_parser("verify", help="hash objects again; exit code 4 when one has changed")
     verifying.add_argument("refs", nargs="*", metavar="REF", help="default: all")
     verifying.add_argument("--format", choices=("text", "json"), default="text")
+    for action in (listing, getting, verifying):
+        add_lake_options(action, first=False)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from lake.cli.incident_text import incident_text
 from lake.cli.opening import open_named
 
 
@@ -25,7 +26,5 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         write_json(answer)
     else:
-        from lake.cli.incident import render
-
-        print(render(answer))
+        print(incident_text(answer), end="")
     return 0

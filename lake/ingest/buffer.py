@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from lake.catalog.contract import Catalog
+from lake.errors import Conflict
 from lake.ingest.crash import crash_point
 from lake.ingest.decode import Taken
 from lake.ingest.enrich import Placements
@@ -20,6 +21,7 @@ from lake.settings import Settings
 from lake.store import Store
 
 _PENDING_PUTS: Final = 8
+_CONFLICTS: Final = 5
 _RUNS_ASKED_ONE_BY_ONE: Final = 16
 
 
@@ -37,6 +39,8 @@ class Buffer:
         self._placed: list[Placement] = []
         self._puts: list[Future[bool]] = []
         self._pool = ThreadPoolExecutor(2, "lake-put")
+        self.lost: set[str] = set()
+        """keys of inputs that another writer published while they were buffered here"""
 
     def knows(self, keys: Iterable[str]) -> bool:
         """Whether an input with one of these ledger keys is buffered or published already."""
@@ -58,16 +62,36 @@ class Buffer:
             self.flush()
 
     def flush(self) -> None:
-        """Write and publish what is buffered: evidence first, then files, then the one transaction."""
+        """Write and publish what is buffered: evidence first, then files, then the one transaction.
+
+        Raises:
+            Conflict: other writers keep publishing the same inputs.
+            Unavailable: the catalog or the store does not answer.
+        """
         while self._puts:
             self._puts.pop(0).result()
-        if not self._taken:
-            return
         crash_point("2-evidence-stored")
+        for attempt in range(_CONFLICTS):
+            if not self._taken:
+                break
+            try:
+                self._publish()
+            except Conflict:
+                if attempt == _CONFLICTS - 1:
+                    raise
+                self._drop_known()
+            else:
+                crash_point("5-published")
+                break
+        self._taken.clear()
+        self._keys.clear()
+        self._rows = self._bytes = 0
+
+    def _publish(self) -> None:
         placements = self._placements()
         files = self._write(placements)
         crash_point("4-files-stored")
-        self._catalog.publish(
+        new = self._catalog.publish(
             Publication(
                 files=tuple(files),
                 evidence=tuple(_located(taken.evidence, placements) for taken in self._taken),
@@ -76,10 +100,15 @@ class Buffer:
                 batches=tuple(batch for taken in self._taken for batch in taken.batches),
             )
         )
-        crash_point("5-published")
-        self._taken.clear()
-        self._keys.clear()
-        self._rows = self._bytes = 0
+        if not new.batches:
+            self.lost.update(taken.key for taken in self._taken)
+
+    def _drop_known(self) -> None:
+        """Another writer published some of these inputs since they were buffered: leave them out."""
+        known = self._catalog.batches([batch.batch_key for taken in self._taken for batch in taken.batches])
+        lost = [taken for taken in self._taken if any(batch.batch_key in known for batch in taken.batches)]
+        self.lost.update(taken.key for taken in lost)
+        self._taken = [taken for taken in self._taken if taken.key not in self.lost]
 
     def close(self) -> None:
         """Give up what is not flushed and end the threads."""

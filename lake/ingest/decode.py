@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake.catalog.publish import check
 from lake.errors import Invalid
 from lake.formats.base import Decoded, Format, Problem, Source, evidence_ref
 from lake.formats.compression import decompress
@@ -77,6 +78,11 @@ class Taken:
     problems: tuple[str, ...]
 
     @property
+    def key(self) -> str:
+        """Ledger key of the input as it was taken."""
+        return self.batches[0].batch_key
+
+    @property
     def rows(self) -> dict[str, int]:
         """Rows by table."""
         return {table: data.num_rows for table, data in sorted(self.decoded.tables.items()) if data.num_rows}
@@ -119,7 +125,7 @@ def decode(item: Input, raw: Raw, kind: Format, given: Given, settings: Settings
         Batch(batch_key=key, name=item.name, format=kind.name, evidence_ref=ref, rows=rows, rejected=decoded.rejected)
         for key in keys
     )
-    return Taken(
+    taken = Taken(
         decoded=decoded,
         batches=tuple(batches),
         evidence=_evidence(item, raw, kind, decoded, (identity, given.hints)),
@@ -127,6 +133,10 @@ def decode(item: Input, raw: Raw, kind: Format, given: Given, settings: Settings
         coverage=tuple(coverage_of(decoded, format_name=kind.name, identity=identity, evidence_ref=ref)),
         problems=(*(problem.message for problem in decoded.problems), *notes),
     )
+    # what the catalog cannot hold must refuse this file, not the publication it would be part of
+    for kept in (taken.evidence, *taken.facts, *taken.coverage):
+        check(kept)
+    return taken
 
 
 def _decode(item: Input, raw: Raw, kind: Format, identity: Identity, settings: Settings) -> Decoded:

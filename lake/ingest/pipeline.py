@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final, Literal
 
 from lake.catalog.contract import Catalog
@@ -45,7 +46,7 @@ def ingest(
     """
     found = scan(walk(paths), settings)
     runs = FolderRuns() if options.run_id is not None else folder_runs(found, settings)
-    reports: dict[int, FileReport] = {}
+    reports: dict[int, tuple[FileReport, str | None]] = {}
     buffer = Buffer(catalog, store, settings)
     try:
         order = sorted(found, key=_facts_first)
@@ -55,7 +56,15 @@ def ingest(
         buffer.flush()
     finally:
         buffer.close()
-    return Report(files=tuple(reports.get(id(scanned)) or _not_taken(scanned) for scanned in found))
+    return Report(files=tuple(_final(scanned, reports.get(id(scanned)), buffer.lost) for scanned in found))
+
+
+def _final(scanned: Scanned, outcome: tuple[FileReport, str | None] | None, lost: set[str]) -> FileReport:
+    """The report of a file once everything is published: what another writer took first is a duplicate."""
+    if outcome is None:
+        return _not_taken(scanned)
+    report, key = outcome
+    return replace(report, status="duplicate", rows={}) if key in lost else report
 
 
 def _facts_first(scanned: Scanned) -> bool:
@@ -67,23 +76,25 @@ def _given(scanned: Scanned, options: Identity, runs: FolderRuns) -> Given:
     return Given(options=options, hints=scanned.hints, folder_run=run, folder_note=note)
 
 
-def _take(scanned: Scanned, raw: Raw | Invalid, given: Given, *, buffer: Buffer, settings: Settings) -> FileReport:
-    """Decode one file into the buffer, unless it is known already or bad."""
+def _take(
+    scanned: Scanned, raw: Raw | Invalid, given: Given, *, buffer: Buffer, settings: Settings
+) -> tuple[FileReport, str | None]:
+    """Decode one file into the buffer, unless it is known already or bad; gives its ledger key when taken."""
     assert scanned.format is not None
     if isinstance(raw, Invalid):
-        return _report(scanned, "refused", problems=(raw.message,))
+        return _report(scanned, "refused", problems=(raw.message,)), None
     ref = evidence_ref(raw.sha256)
     key = batch_key(raw.sha256, scanned.format.name, given.identity)
     if buffer.knows([key]):
-        return _report(scanned, "duplicate", evidence=ref)
+        return _report(scanned, "duplicate", evidence=ref), None
     try:
         taken = decode(scanned.item, raw, scanned.format, given, settings)
     except (Invalid, LimitExceeded, Corrupt) as error:
-        return _report(scanned, "refused", problems=(error.message,))
+        return _report(scanned, "refused", problems=(error.message,)), None
     if buffer.knows(batch.batch_key for batch in taken.batches):
-        return _report(scanned, "duplicate", evidence=ref, problems=taken.problems)
+        return _report(scanned, "duplicate", evidence=ref, problems=taken.problems), None
     buffer.add(taken, raw.data)
-    return _taken_report(scanned, taken, ref)
+    return _taken_report(scanned, taken, ref), taken.key
 
 
 def _taken_report(scanned: Scanned, taken: Taken, ref: str) -> FileReport:
