@@ -43,6 +43,18 @@ RELATIONS: dict[str, dict[str, pa.DataType]] = {
         "description": pa.string(),
         "ranks": pa.list_(pa.int32()),
     },
+    "clocks": {
+        "run_id": pa.string(),
+        "attempt_id": pa.int32(),
+        "clock": pa.string(),
+        "rank_id": pa.int32(),
+        "host_id": pa.string(),
+        "offset_ns": pa.int64(),
+        "drift_ppb": pa.float64(),
+        "error_ns": pa.int64(),
+        "valid_from": TIMESTAMP,
+        "valid_to": TIMESTAMP,
+    },
     "attempts": {
         "run_id": pa.string(),
         "attempt_id": pa.int32(),

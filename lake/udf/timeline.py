@@ -1,0 +1,249 @@
+"""Spans of steps as numbers, and what each rank is doing at every instant.
+
+A *cell* is one (step, rank). On one track the innermost open span owns the instant; what it means follows from it
+or from the nearest enclosing span that means something (a `aten::copy_` inside `pp_recv` is communication).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.udf.intervals import inherit, lookup, nest, sweep
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+ACTIVITIES: Final = ("compute", "communication", "memcpy", "data_loading", "gc", "host", "wait", "idle")
+"""What a rank can be doing; where several go on at once the first in this order counts (diagnosis by exposed time)."""
+COMPUTE, COMMUNICATION, MEMCPY, DATA_LOADING, GC, HOST, WAIT, IDLE = range(8)
+
+_BY_CATEGORY: Final = {
+    "compute": COMPUTE,
+    "kernel": COMPUTE,
+    "phase": COMPUTE,
+    "collective": COMMUNICATION,
+    "p2p": COMMUNICATION,
+    "memcpy": MEMCPY,
+    "io": DATA_LOADING,
+    "gc": GC,
+    "step": IDLE,
+}
+SYNCHRONISING: Final = r"^(cuda|hip|cu|mtia)(Device|Stream|Event|Ctx)Synchronize"
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Closed spans of one source as columns of equal length, in the order of `table`.
+
+    `cell` and `track` number (step, rank) and (step, rank, track); `steps` and `ranks` are indexed by cell.
+    `parent` is the innermost span open on the same track at the start (-1: none); `activity` and `phase`
+    (a number in `phases`, -1: none) are the span's own or its nearest ancestor's.
+    """
+
+    table: pa.Table
+    cell: Ints
+    track: Ints
+    start: Ints
+    end: Ints
+    on_gpu: Bools
+    is_step: Bools
+    parent: Ints
+    activity: Ints
+    phase: Ints
+    steps: Ints
+    ranks: Ints
+    phases: tuple[str, ...]
+    track_cell: Ints
+    """cell of every track"""
+    main_track: Ints
+    """per cell the track that holds its step span, else the busiest CPU track"""
+    launcher: Ints
+    """for a span on a GPU the CPU span that launched it (same correlation), else -1"""
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+    def texts(self, name: str) -> npt.NDArray[np.object_]:
+        """One column of the table as Python strings (None where null)."""
+        column: npt.NDArray[np.object_] = self.table[name].to_numpy(zero_copy_only=False)
+        return column
+
+    def has(self, name: str, *values: str) -> Bools:
+        """Where a text column is one of the values."""
+        return _true(pc.is_in(self.table[name], value_set=pa.array(values, pa.string())))
+
+
+def _true(mask: pa.ChunkedArray) -> Bools:
+    values: Bools = pc.fill_null(mask, False).to_numpy()
+    return values.astype(np.bool_)
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[Ints, list[str | None]]:
+    """Numbers of the distinct values (nulls are -1) and the values."""
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.chunk(0)
+    numbers = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers, encoded.dictionary.to_pylist()
+
+
+def _numbers(column: pa.ChunkedArray, unset: int = -1) -> Ints:
+    numbers: Ints = pc.fill_null(column.cast(pa.int64()), unset).to_numpy().astype(np.int64)
+    return numbers
+
+
+def gpu_mask(table: pa.Table) -> Bools:
+    """Spans that ran on a device: kernels, copies, and collectives that a launch correlates with."""
+    category = table["category"]
+    device = _true(pc.is_in(category, value_set=pa.array(["kernel", "memcpy"])))
+    network = _true(pc.is_in(category, value_set=pa.array(["collective", "p2p"])))
+    return device | (network & (_numbers(table["correlation_id"]) > 0))
+
+
+def load(table: pa.Table) -> Spans:
+    """Columns of the rows of `spans` (`step_id, rank_id, track, name, category, phase, correlation_id, ts_ns, dur`).
+
+    Rows without step, rank, start or with no positive duration are left out, and so are annotations on device
+    tracks (they repeat what the kernels under them show).
+    """
+    usable = pc.and_(pc.and_(pc.is_valid(table["step_id"]), pc.is_valid(table["rank_id"])), pc.is_valid(table["ts_ns"]))
+    table = table.filter(pc.and_(usable, pc.fill_null(pc.greater(table["dur"], 0), False))).combine_chunks()
+    on_gpu = gpu_mask(table)
+    cell, track, steps, ranks = _number_cells(table)
+    device_track = np.zeros(int(track.max(initial=-1)) + 1, np.bool_)
+    device_track[track[on_gpu]] = True
+    keep = on_gpu | ~device_track[track]
+    if not keep.all():
+        return load(table.filter(pa.array(keep)))
+    start = _numbers(table["ts_ns"])
+    end = start + _numbers(table["dur"])
+    parent = nest(start, end, track)
+    phase, phases = _codes(table["phase"])
+    launcher = _launchers(table, cell, on_gpu)
+    track_cell = np.zeros(len(device_track), np.int64)
+    track_cell[track] = cell
+    is_step = _true(pc.equal(table["category"], "step"))
+    launched = np.where((launcher >= 0) & (phase < 0), launcher, parent)
+    return Spans(
+        table=table,
+        cell=cell,
+        track=track,
+        start=start,
+        end=end,
+        on_gpu=on_gpu,
+        is_step=is_step,
+        parent=parent,
+        activity=_activities(table, parent, cell, start, on_gpu),
+        phase=_inherit_phase(phase, parent, launched, start),
+        steps=steps,
+        ranks=ranks,
+        phases=tuple(name or "" for name in phases),
+        track_cell=track_cell,
+        main_track=_main_tracks(len(steps), cell, track, np.where(on_gpu, 0, end - start), is_step),
+        launcher=launcher,
+    )
+
+
+def _number_cells(table: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
+    """Cell and track of every row; step and rank of every cell."""
+    pairs = np.stack([_numbers(table["step_id"]), _numbers(table["rank_id"])])
+    cells, cell = np.unique(pairs, axis=1, return_inverse=True)
+    cell = cell.reshape(-1).astype(np.int64)
+    name, names = _codes(table["track"])
+    _, track = np.unique(cell * (len(names) + 1) + name + 1, return_inverse=True)
+    return cell, track.reshape(-1).astype(np.int64), cells[0], cells[1]
+
+
+def _inherit_phase(phase: Ints, parent: Ints, launched: Ints, start: Ints) -> Ints:
+    on_cpu = inherit(phase, parent, start)
+    from_launcher = np.where(launched >= 0, on_cpu[launched], -1) if len(phase) else phase
+    return np.where(on_cpu >= 0, on_cpu, from_launcher)
+
+
+def _launchers(table: pa.Table, cell: Ints, on_gpu: Bools) -> Ints:
+    """For every device span the CPU span of the same cell with its correlation number, -1 where there is none."""
+    correlation = _numbers(table["correlation_id"])
+    result = np.full(len(cell), -1, np.int64)
+    host = np.flatnonzero(~on_gpu & (correlation > 0))
+    device = np.flatnonzero(on_gpu & (correlation > 0))
+    if len(host) == 0 or len(device) == 0:
+        return result
+    distinct, number = np.unique(correlation, return_inverse=True)
+    wide = cell * len(distinct) + number.reshape(-1)
+    order = host[np.argsort(wide[host], kind="stable")]
+    at = np.minimum(np.searchsorted(wide[order], wide[device]), len(order) - 1)
+    result[device] = np.where(wide[order[at]] == wide[device], order[at], -1)
+    return result
+
+
+def _activities(table: pa.Table, parent: Ints, cell: Ints, start: Ints, on_gpu: Bools) -> Ints:
+    category, names = _codes(table["category"])
+    meaning = np.array([_BY_CATEGORY.get(name or "", -1) for name in names] + [-1], np.int64)
+    own = meaning[category]
+    own[_true(pc.match_substring_regex(table["name"], SYNCHRONISING)) & ~on_gpu] = WAIT
+    activity = inherit(own, parent, start)
+    is_step = own == IDLE
+    activity[~is_step & ((activity == IDLE) | (activity < 0))] = COMPUTE
+    has_gpu = np.zeros(int(cell.max(initial=-1)) + 1, np.bool_)
+    has_gpu[cell[on_gpu]] = True
+    issuing = ~on_gpu & has_gpu[cell] & (activity <= MEMCPY)
+    activity[issuing] = HOST
+    return activity
+
+
+def _main_tracks(cells: int, cell: Ints, track: Ints, busy: Ints, is_step: Bools) -> Ints:
+    tracks = int(track.max(initial=-1)) + 1
+    weight = np.bincount(track, busy, tracks) + np.bincount(track, np.where(is_step, 1e18, 0.0), tracks)
+    main = np.zeros(cells, np.int64)
+    owner = np.zeros(tracks, np.int64)
+    owner[track] = cell
+    order = np.argsort(weight, kind="stable")
+    main[owner[order]] = order
+    return main
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Stretches of time, by group and start; `owner` is a span number (-1: none)."""
+
+    group: Ints
+    start: Ints
+    end: Ints
+    owner: Ints
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+
+def track_pieces(spans: Spans) -> Pieces:
+    """The innermost open span of every track at every instant; the group is the track."""
+    return Pieces(*sweep(spans.start, spans.end, np.zeros(len(spans), np.int64), spans.track))
+
+
+def windows(spans: Spans) -> tuple[Ints, Ints]:
+    """Start and end of every cell: its step span's, or of all its spans where no step span was recorded."""
+    cells = len(spans.steps)
+    marked = np.zeros(cells, np.bool_)
+    marked[spans.cell[spans.is_step]] = True
+    use = spans.is_step | ~marked[spans.cell]
+    low = np.full(cells, np.iinfo(np.int64).max)
+    high = np.full(cells, np.iinfo(np.int64).min)
+    np.minimum.at(low, spans.cell[use], spans.start[use])
+    np.maximum.at(high, spans.cell[use], spans.end[use])
+    return low, high
+
+
+def piece_phases(spans: Spans, pieces: Pieces) -> Ints:
+    """Phase of every piece of `track_pieces`: its owner's, else what the rank's main track is in at its start."""
+    phase = np.where(pieces.owner >= 0, spans.phase[pieces.owner], -1)
+    unset = np.flatnonzero(phase < 0)
+    main = spans.main_track[spans.track_cell[pieces.group[unset]]]
+    at = lookup((pieces.group, pieces.start, pieces.end), main, pieces.start[unset])
+    phase[unset] = np.where(at >= 0, phase[at], -1)
+    return phase
