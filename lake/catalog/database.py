@@ -77,8 +77,8 @@ class DatabaseCatalog:
     def snapshot(self) -> Snapshot:
         """The current version of every signal table, read in one transaction."""
         with self._reading() as connection:
-            rows = connection.execute(sa.select(TABLE_HEADS.c.table_name, TABLE_HEADS.c.version)).tuples()
-            return Snapshot(versions=dict(rows.all()))
+            rows = connection.execute(sa.select(TABLE_HEADS))
+            return Snapshot(versions={row.table_name: row.version for row in rows})
 
     def files(self, table: str, snapshot: Snapshot, predicate: Predicate) -> list[DataFile]:
         """Files of a table visible at a snapshot that may hold a row matching the predicate, by path.

@@ -11,6 +11,7 @@ from lake.errors import Conflict, Corrupt, Invalid, LakeError, Unavailable
 
 _SQLSTATES = {
     "08": Unavailable,  # connection exception
+    "23": Conflict,  # two writers of one key
     "25": Invalid,  # read-only server
     "28": Invalid,  # wrong user or password
     "3D": Invalid,  # no such database

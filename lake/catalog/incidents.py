@@ -10,10 +10,11 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from lake.catalog.facts import insert
-from lake.catalog.tables import ACTIONS, FINDINGS, INCIDENTS, VERIFICATION_TASKS
+from lake.catalog.tables import ACTIONS, EVIDENCE, FINDINGS, INCIDENTS, VERIFICATION_TASKS
 from lake.errors import NotFound
 from lake.records import Finding, Incident
 
+_CHUNK: Final = 500
 _TASK_STATUS: Final = {
     "suspected": "queued",
     "confirmed": "passed",
@@ -26,8 +27,8 @@ _TASK_STATUS: Final = {
 def save(connection: sa.Connection, incident: Incident) -> None:
     """Store an incident in place of one with the same id.
 
-    Its verification findings become tasks, and the advice in its document becomes proposed actions. Tasks
-    and actions that were there already keep their state: somebody may have acted on them.
+    Its verification findings become tasks, and the advice in its document becomes proposed actions; those
+    that somebody has acted on stay as they are. Evidence that it cites is bound to it.
     """
     own = {name: value for name, value in asdict(incident).items() if name != "findings"}
     statement = insert(connection, INCIDENTS)
@@ -46,16 +47,31 @@ def save(connection: sa.Connection, incident: Incident) -> None:
     connection.execute(FINDINGS.delete().where(FINDINGS.c.incident_id == incident.incident_id))
     if findings:
         connection.execute(FINDINGS.insert(), findings)
-    _replace(connection, VERIFICATION_TASKS, incident.incident_id, _tasks(incident))
-    _replace(connection, ACTIONS, incident.incident_id, _actions(incident))
+    _replace(connection, VERIFICATION_TASKS.c.status, "queued", incident.incident_id, _tasks(incident))
+    _replace(connection, ACTIONS.c.state, "proposed", incident.incident_id, _actions(incident))
+    _bind_evidence(connection, incident)
 
 
-def _replace(connection: sa.Connection, table: sa.Table, incident_id: str, rows: list[dict[str, Any]]) -> None:
+def _replace(
+    connection: sa.Connection, state: sa.Column[Any], first: str, incident_id: str, rows: list[dict[str, Any]]
+) -> None:
+    """Replace the rows of an incident that are still in their first state."""
+    table, untouched = state.table, state == first
     (key,) = table.primary_key
     kept = [row[key.name] for row in rows]
-    connection.execute(table.delete().where(table.c.incident_id == incident_id, key.not_in(kept)))
+    connection.execute(table.delete().where(table.c.incident_id == incident_id, key.not_in(kept), untouched))
+    statement = insert(connection, table)
+    changes = {column.name: statement.excluded[column.name] for column in table.columns if column is not key}
+    statement = statement.on_conflict_do_update(index_elements=[key], set_=changes, where=untouched)
     if rows:
-        connection.execute(insert(connection, table).on_conflict_do_nothing(), rows)
+        connection.execute(statement, sorted(rows, key=lambda row: row[key.name]))
+
+
+def _bind_evidence(connection: sa.Connection, incident: Incident) -> None:
+    refs = sorted({ref for finding in incident.findings for ref in finding.evidence_refs})
+    unbound = EVIDENCE.update().where(EVIDENCE.c.bound_to.is_(None)).values(bound_to=f"incident:{incident.incident_id}")
+    for start in range(0, len(refs), _CHUNK):
+        connection.execute(unbound.where(EVIDENCE.c.evidence_ref.in_(refs[start : start + _CHUNK])))
 
 
 def _tasks(incident: Incident) -> list[dict[str, Any]]:

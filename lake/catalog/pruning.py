@@ -33,6 +33,12 @@ MAX_VALUE_BYTES: Final = 1024
 """A set with a longer value is kept as unknown: an index entry has to fit a page."""
 MAX_CONDITIONS: Final = 500
 """Comparisons in one statement (SQLite allows an expression depth of 1000); what is beyond prunes nothing."""
+MAX_LISTED: Final = 5000
+"""Texts listed in one statement (SQLite allows 32766 parameters); beyond, the range they span is used."""
+MAX_SPANS: Final = 64
+"""Integer ranges that stand for one list of integers."""
+MAX_DEPTH: Final = 32
+"""Alternations of And and Or; what lies deeper prunes nothing."""
 
 _Condition = sa.ColumnElement[bool]
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -90,33 +96,37 @@ def condition(table: str, predicate: Predicate) -> _Condition:
 
 
 class _Translation:
-    """One predicate on its way to SQL; counts comparisons against MAX_CONDITIONS."""
+    """One predicate on its way to SQL; keeps it below the limits of a statement."""
 
     def __init__(self, table: str) -> None:
         names = TABLES[table].schema.names
         self._ranges = [name for name in PRUNE_RANGES if name in names]
         self._sets = [name for name in PRUNE_SETS if name in names]
-        self._left = MAX_CONDITIONS
+        self._conditions = MAX_CONDITIONS
+        self._listed = MAX_LISTED
 
-    def condition(self, predicate: Predicate) -> _Condition:
+    def condition(self, predicate: Predicate, depth: int = 0) -> _Condition:
         """True for files that can hold a matching row."""
         match predicate:
             case Never():
                 return sa.false()
-            case And(parts):
-                return sa.and_(sa.true(), *(self.condition(part) for part in parts))
-            case Or(parts):
-                return sa.or_(sa.false(), *(self.condition(part) for part in parts))
             case Always():
                 return sa.true()
-        if self._left <= 0:
-            return sa.true()
-        self._left -= 1
-        if predicate.column in self._ranges:
+            case And() | Or() if depth > MAX_DEPTH:
+                return sa.true()
+            case And():
+                return sa.and_(sa.true(), *(self.condition(part, depth + 1) for part in _flat(predicate)))
+            case Or():
+                return sa.or_(sa.false(), *(self.condition(part, depth + 1) for part in _flat(predicate)))
+        if predicate.column in self._ranges and self._take(1):
             return self._range_condition(predicate)
-        if predicate.column in self._sets:
+        if predicate.column in self._sets and self._take(1):
             return self._set_condition(predicate)
         return sa.true()
+
+    def _take(self, conditions: int) -> bool:
+        self._conditions -= conditions
+        return self._conditions >= 0
 
     def _range_condition(self, predicate: Compare | OneOf | IsNull | Prefix) -> _Condition:
         low, high, null = (DATA_FILES.c[f"{predicate.column}_{part}"] for part in ("low", "high", "null"))
@@ -127,12 +137,12 @@ class _Translation:
                 return _compare_range(low, high, op, value)
             case OneOf(_, values, negated) if all(isinstance(value, int) for value in values):
                 spans = _spans([int(value) for value in values if INT64_MIN <= int(value) <= INT64_MAX])
-                self._left -= 2 * len(spans)
+                spans = _longest(spans) if negated else _bridged(spans)
+                if not self._take(2 * len(spans)):
+                    return low.is_not(None)
                 if negated:
-                    spans = spans if self._left >= 0 else []
-                    return sa.and_(low.is_not(None), *(sa.or_(low < a, high > b) for a, b in spans))
-                spans = spans if self._left >= 0 or not spans else [(spans[0][0], spans[-1][1])]
-                return sa.or_(sa.false(), *(sa.and_(low <= b, high >= a) for a, b in spans))
+                    return sa.and_(low.is_not(None), *(sa.or_(low < first, high > last) for first, last in spans))
+                return sa.or_(sa.false(), *(sa.and_(low <= last, high >= first) for first, last in spans))
         return sa.true()
 
     def _set_condition(self, predicate: Compare | OneOf | IsNull | Prefix) -> _Condition:
@@ -160,7 +170,8 @@ class _Translation:
         if not all(map(storable, texts)):
             return column > NULLS
         keys = sorted({_VALUE + text for text in texts})
-        if len(keys) > MAX_CONDITIONS:  # too many to list: what they span
+        self._listed -= len(keys)
+        if self._listed < 0:
             first, last = (_VALUE, _AFTER_VALUES) if negated else (keys[0], keys[-1])
             return _any_value(column, lambda value: value.between(first, last))
         if negated:
@@ -168,6 +179,19 @@ class _Translation:
         # the first part alone is what an index can look up
         listed = column.in_([*keys, MORE])
         return sa.and_(listed, sa.or_(column != MORE, _more(column, lambda value: value.in_([*keys, MORE]))))
+
+
+def _flat(predicate: And | Or) -> list[Predicate]:
+    """The parts of a chain of the same kind, however it is nested."""
+    parts: list[Predicate] = []
+    rest: list[Predicate] = [predicate]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, And | Or) and type(part) is type(predicate):
+            rest += reversed(part.parts)
+        else:
+            parts.append(part)
+    return parts
 
 
 def _compare_range(low: sa.Column[Any], high: sa.Column[Any], op: str, value: int) -> _Condition:
@@ -191,6 +215,19 @@ def _spans(values: list[int]) -> list[tuple[int, int]]:
         else:
             spans.append((value, value))
     return spans
+
+
+def _longest(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """At most MAX_SPANS of the spans: those that exclude most."""
+    return sorted(spans, key=lambda span: span[0] - span[1])[:MAX_SPANS]
+
+
+def _bridged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """At most MAX_SPANS spans that cover the given ones: only the widest gaps stay open."""
+    gaps = sorted(range(1, len(spans)), key=lambda at: spans[at - 1][1] - spans[at][0])
+    cuts = sorted(gaps[: MAX_SPANS - 1])
+    starts, ends = [0, *cuts], [*cuts, len(spans)]
+    return [(spans[a][0], spans[b - 1][1]) for a, b in zip(starts, ends, strict=True)] if spans else []
 
 
 def _any_value(column: sa.Column[Any], test: Callable[[Any], Any]) -> _Condition:

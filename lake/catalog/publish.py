@@ -132,7 +132,7 @@ def _insert_files(connection: sa.Connection, files: list[DataFile], versions: di
         }
         rows.append(own | encode_ranges(file) | columns)
     statement = DATA_FILES.insert().returning(DATA_FILES.c.file_id, DATA_FILES.c.file_no)
-    numbers: dict[str, int] = dict(connection.execute(statement, rows).tuples().all())
+    numbers = {row.file_id: row.file_no for row in connection.execute(statement, rows)}
     if more:
         connection.execute(
             FILE_VALUES.insert(),
