@@ -58,8 +58,10 @@ def sniff(name: str, head: bytes) -> bool:
     if _PICKLE.match(head):
         return named or b"entries" in head or b"pg_config" in head
     text = head.lstrip()
-    return text.startswith(b"{") and (
-        (b'"pg_config"' in head and b'"version"' in head) or (b'"entries"' in head and b'"collective_seq_id"' in head)
+    if not text.startswith(b"{") or b'"traceEvents"' in head or b'"schemaVersion"' in head:
+        return False
+    return (b'"pg_config"' in head and b'"version"' in head) or (
+        b'"entries"' in head and b'"collective_seq_id"' in head
     )
 
 
