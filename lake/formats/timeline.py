@@ -39,8 +39,9 @@ def decode(source: Source) -> Decoded:
     """One `spans` row an operation and, when run and attempt are known, a placement per worker.
 
     `category` is compute, p2p, collective, gc or phase (the optimizer); `phase` is forward or backward for
-    compute, else the type itself (forward-send, params-all-gather, …); `seq` the operation's number within step and type; `mb_id`, `mc`, `gmc`
-    (microbatch, model chunk, global model chunk) and the worker's coordinate are attributes, where not -1.
+    compute, else the type itself (forward-send, params-all-gather, …); `seq` is the operation's number within
+    step and type; `mb_id`, `mc`, `gmc` (microbatch, model chunk, global model chunk) and the worker's coordinate
+    are attributes, where not -1.
 
     Raises:
         Invalid: it is not a Parquet file with the columns of a timeline, or no row of it is whole.

@@ -45,7 +45,8 @@ def failures(lines: pa.StringArray) -> dict[int, Failure]:
     """The failures of all reports in the text, by the index of the line (`[N]:`) where each begins."""
     marked = pc.indices_nonzero(pc.match_substring_regex(lines, _MARKS)).to_pylist()
     found: dict[int, Failure] = {}
-    section, start, block = "", -1, []
+    section, start = "", -1
+    block: list[str] = []
     for index, line in [*zip(marked, lines.take(pa.array(marked, pa.int64())).to_pylist(), strict=True), (-1, "")]:
         field = _FIELD.match(line)
         if start >= 0 and field and index == start + len(block):
