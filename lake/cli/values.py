@@ -89,7 +89,7 @@ def _maps(array: pa.Array) -> list[Any]:
     )
     return [
         dict(pairs[low - start : high - start]) if ok else None
-        for ok, low, high in zip(array.is_valid().to_pylist(), offsets, offsets[1:], strict=True)
+        for ok, low, high in zip(array.is_valid().to_pylist(), offsets[:-1], offsets[1:], strict=True)
     ]
 
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 from lake.catalog.contract import Catalog
 from lake.errors import Corrupt, Invalid, LimitExceeded
@@ -15,7 +15,7 @@ from lake.formats.base import evidence_ref
 from lake.ingest.buffer import Buffer
 from lake.ingest.context import FolderRuns
 from lake.ingest.decode import Given, Taken, batch_key, decode
-from lake.ingest.report import FileReport, Report
+from lake.ingest.report import FileReport, Report, Status
 from lake.ingest.scan import Scanned, folder_runs, scan
 from lake.ingest.sources import Raw, read, size_of, walk
 from lake.records import Identity
@@ -110,7 +110,7 @@ def _taken_report(scanned: Scanned, taken: Taken, ref: str) -> FileReport:
 
 def _report(
     scanned: Scanned,
-    status: Literal["refused", "duplicate"],
+    status: Status,
     *,
     evidence: str | None = None,
     problems: tuple[str, ...] = (),
@@ -125,13 +125,8 @@ def _report(
 
 
 def _not_taken(scanned: Scanned) -> FileReport:
-    refused = scanned.refusal is not None
-    return FileReport(
-        path=scanned.item.label,
-        format=None,
-        status="refused" if refused else "ignored",
-        problems=(scanned.refusal,) if scanned.refusal is not None else (),
-    )
+    status: Status = "refused" if scanned.refusal is not None else "ignored"
+    return _report(scanned, status, problems=(scanned.refusal or scanned.ignored or "",))
 
 
 def _read_ahead(found: Iterable[Scanned], settings: Settings) -> Iterator[_Read]:

@@ -22,12 +22,15 @@ _BLOCK_BYTES: Final = 2 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """A file after the first look: recognised (`format`), ignored (neither) or refused (`refusal`)."""
+    """A file after the first look: recognised, ignored or refused; one of the three is set."""
 
     item: Input
     format: Format | None = None
     hints: NameHints
+    ignored: str | None = None
+    """why it is no telemetry"""
     refusal: str | None = None
+    """why it cannot be taken"""
 
 
 def scan(items: Sequence[Input], settings: Settings) -> list[Scanned]:
@@ -50,13 +53,18 @@ def folder_runs(found: Sequence[Scanned], settings: Settings) -> FolderRuns:
 
 def _scan_one(item: Input, settings: Settings) -> Scanned:
     hints = name_hints(item.name)
-    if recognise.ignored(item.name):
-        return Scanned(item=item, hints=hints)
+    ignored = recognise.ignored(item.name, b"")
     try:
-        head = _head(item, settings)
-        found = recognise.recognise(item.name, head)
+        head = b"" if ignored else _head(item, settings)
     except (Invalid, LimitExceeded) as error:
         return Scanned(item=item, hints=hints, refusal=error.message)
+    ignored = ignored or recognise.ignored(item.name, head)
+    if ignored:
+        return Scanned(item=item, hints=hints, ignored=ignored)
+    found = recognise.recognise(item.name, head)
+    if found is None:
+        looks = recognise.looks_like(head)
+        return Scanned(item=item, hints=hints, refusal=f"not a format that is known, it looks like {looks}")
     return Scanned(item=item, format=found, hints=hints)
 
 
