@@ -35,12 +35,17 @@ _IGNORED_SUFFIXES: Final = frozenset(
         *(".pt", ".pth", ".safetensors"),
     }
 )
+_JSON: Final = re.compile(rb"^\s*(\{\s*[\"}]|\[\s*[\[{\"\]])")
 _TEXT_FORMS: Final = (
-    (re.compile(rb"^\s*[\[{]"), "JSON of no known form"),
+    (_JSON, "JSON of no known form"),
     (re.compile(rb"^\s*<(\?xml|!doctype|html)", re.I), "XML or HTML"),
     (re.compile(rb"^# (HELP|TYPE) ", re.M), "Prometheus text"),
     (re.compile(rb"^\S.*\s\d+(/\d+)?\s+(\[\d+\]\s+)?\d+\.\d+:.*\n\s+[0-9a-f]+ ", re.M), "`perf script` output"),
     (re.compile(rb"^(version: 1\n|events: |creator: callgrind)", re.M), "a callgrind profile"),
+    (
+        re.compile(rb"^(heap profile:|growthz? |--- (heap|contention|growth|thread)|goroutine profile:|heap_v2/)"),
+        "a legacy text profile",
+    ),
     (re.compile(rb"^@ \S+ \[\d+ samples\]"), "a pmcstat callgraph"),
 )
 _BINARY_FORMS: Final = (
@@ -64,14 +69,9 @@ def recognise(name: str, head: bytes) -> Format | None:
     """
     plain = re.sub(r"\.(gz|zst|bz2|xz)$", "", name)
     found = next((form for form in FORMATS if form.sniff(plain, head)), None)
-    if found is not stdout.FORMAT or _is_log(plain, head):
-        return found
-    return None
-
-
-def _is_log(name: str, head: bytes) -> bool:
-    """Whether text that nothing else claims is lines of a log: by its name, or as it is no other known form."""
-    return PurePosixPath(name.lower()).suffix in (".log", ".out", ".err") or _text_form(head) is None
+    if found is stdout.FORMAT and _text_form(plain, head) is not None:
+        return None
+    return found
 
 
 def ignored(name: str, head: bytes = b"") -> str | None:
@@ -92,14 +92,17 @@ def ignored(name: str, head: bytes = b"") -> str | None:
     return None
 
 
-def looks_like(head: bytes) -> str:
+def looks_like(name: str, head: bytes) -> str:
     """What an object that no format takes looks like, for the message that refuses it."""
     if not head:
         return "an empty file"
     if looks_like_text(head):
-        return _text_form(head) or "plain text"
+        return _text_form(name, head) or "plain text"
     return next((what for magic, what in _BINARY_FORMS if head.startswith(magic)), "binary data of no known form")
 
 
-def _text_form(head: bytes) -> str | None:
-    return next((what for pattern, what in _TEXT_FORMS if pattern.search(head[:4096])), None)
+def _text_form(name: str, head: bytes) -> str | None:
+    """A known form of text that is not the lines of a log; a log may be lines of JSON."""
+    found = next((what for pattern, what in _TEXT_FORMS if pattern.search(head[:4096])), None)
+    is_log = PurePosixPath(name.lower()).suffix in (".log", ".out", ".err")
+    return None if is_log and _JSON.match(head) else found
