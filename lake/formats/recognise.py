@@ -43,7 +43,7 @@ _TEXT_FORMS: Final = (
     (re.compile(rb"^\S.*\s\d+(/\d+)?\s+(\[\d+\]\s+)?\d+\.\d+:.*\n\s+[0-9a-f]+ ", re.M), "`perf script` output"),
     (re.compile(rb"^(version: 1\n|events: |creator: callgrind)", re.M), "a callgrind profile"),
     (
-        re.compile(rb"^(heap profile:|growthz? |--- (heap|contention|growth|thread)|goroutine profile:|heap_v2/)"),
+        re.compile(rb"^(heap profile:|--- (heap|contention|growth|thread)z|(goroutine|threadcreate) profile:)"),
         "a legacy text profile",
     ),
     (re.compile(rb"^@ \S+ \[\d+ samples\]"), "a pmcstat callgraph"),
@@ -92,12 +92,12 @@ def ignored(name: str, head: bytes = b"") -> str | None:
     return None
 
 
-def looks_like(name: str, head: bytes) -> str:
+def looks_like(head: bytes) -> str:
     """What an object that no format takes looks like, for the message that refuses it."""
     if not head:
         return "an empty file"
     if looks_like_text(head):
-        return _text_form(name, head) or "plain text"
+        return _text_form("", head) or "plain text"
     return next((what for magic, what in _BINARY_FORMS if head.startswith(magic)), "binary data of no known form")
 
 
