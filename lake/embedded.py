@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from lake.catalog.contract import Catalog
 from lake.errors import Corrupt, Invalid, NotFound
 from lake.ingest.pipeline import ingest
 from lake.ingest.report import Report
-from lake.query import Engine, Result
+from lake.query.engine import Engine
+from lake.query.incidents import resolve
+from lake.query.result import Result
 from lake.records import Identity
 from lake.settings import Settings
 from lake.store import Store, open_store
@@ -107,6 +110,27 @@ class Lake:
             Cancelled: it was cancelled.
         """
         return self.engine.sql(query, params)
+
+    def resolve(
+        self, *, run: str | None = None, attempt: int | None = None, incident: str | None = None
+    ) -> dict[str, Any]:
+        """What went wrong in a run (or one attempt), as a document; it is stored as an incident with its findings.
+
+        `incident` reads a stored answer again instead.
+
+        Raises:
+            Invalid: neither or both of run and incident were named.
+            NotFound: there is no such run, attempt or incident.
+        """
+        if (run is None) == (incident is None):
+            raise Invalid("name either a run or an incident to resolve")
+        if run is not None:
+            found = resolve(self.engine, run, attempt)
+            self.catalog.save_incident(found)
+        else:
+            found = self.catalog.incident(str(incident))
+        document: dict[str, Any] = json.loads(found.document)
+        return document
 
     def evidence(self, ref: str) -> bytes:
         """The raw object of an evidence_ref, or of a unique prefix of one, bit for bit.

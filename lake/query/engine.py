@@ -84,6 +84,10 @@ class Engine:
         statement = read_statement(bind(query, params))
         return self._start(_Query(statement, at, limits, Scanned(at, self._table_totals)), None)
 
+    def snapshot(self) -> Snapshot:
+        """The catalog's current snapshot, to read several queries at one state."""
+        return self._catalog.snapshot()
+
     def tables(self) -> list[str]:
         """Names of every table, catalog relation and view, sorted."""
         return session.names()

@@ -1,5 +1,21 @@
 """Table functions: importing this package registers them."""
 
-from lake.udf import exposure_window, first_divergence, stragglers
+from lake.udf import (
+    critical_path,
+    exposure_window,
+    first_divergence,
+    incident,
+    rank_waits,
+    step_breakdown,
+    stragglers,
+)
 
-__all__ = ["exposure_window", "first_divergence", "stragglers"]
+__all__ = [
+    "critical_path",
+    "exposure_window",
+    "first_divergence",
+    "incident",
+    "rank_waits",
+    "step_breakdown",
+    "stragglers",
+]
