@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests import services
+from tests.lakes import BACKENDS, Address, make_address
 
 _NUMBERS = itertools.count(1)
 
@@ -36,3 +38,9 @@ def s3_bucket() -> Iterator[str]:
 def s3_store(s3_bucket: str) -> str:
     """`s3://bucket/prefix` that only the requesting module uses, empty at first."""
     return f"{s3_bucket}/module-{next(_NUMBERS)}"
+
+
+@pytest.fixture(params=BACKENDS)
+def lake_address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
+    """Where an empty lake lies that only the requesting test uses, on both back ends in turn."""
+    return make_address(request.param, request, tmp_path)

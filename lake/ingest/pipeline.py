@@ -22,8 +22,8 @@ from lake.records import Identity
 from lake.settings import Settings
 from lake.store import Store
 
-FACTS_FIRST: Final = ("topology", "scheduler", "checkpoint")
-"""Formats whose facts complete the rows of others, by the beginning of their name: decoded first."""
+FACTS_FIRST: Final = ("topology", "scheduler", "manifest")
+"""Formats whose facts complete the rows of others: decoded first."""
 _AHEAD_FILES: Final = 4
 _AHEAD_BYTES: Final = 64 << 20
 
@@ -68,7 +68,7 @@ def _final(scanned: Scanned, outcome: tuple[FileReport, str | None] | None, lost
 
 
 def _facts_first(scanned: Scanned) -> bool:
-    return scanned.format is None or not scanned.format.name.startswith(FACTS_FIRST)
+    return scanned.format is None or scanned.format.name not in FACTS_FIRST
 
 
 def _given(scanned: Scanned, options: Identity, runs: FolderRuns) -> Given:
