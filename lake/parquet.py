@@ -140,7 +140,7 @@ def _varies(column: pa.ChunkedArray) -> bool:
     if column.null_count == len(column):
         return False
     extremes = pc.min_max(column).as_py()
-    return column.null_count > 0 or extremes["min"] != extremes["max"]
+    return column.null_count > 0 or bool(extremes["min"] != extremes["max"])
 
 
 def _range(column: pa.ChunkedArray) -> NumberRange:

@@ -12,37 +12,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the functions, or one in full."""
+    """Print the functions, or one in full.
+
+    Raises:
+        NotFound: there is no function of that name.
+    """
     from lake.cli.render import write_json
     from lake.errors import NotFound
-    from lake.query import table_functions
+    from lake.query.functions import listing
 
-    functions = list(table_functions())
-    if args.name is not None:
-        functions = [function for function in functions if function.name == args.name]
-        if not functions:
-            raise NotFound(f"no table function {args.name!r}, `lake functions` lists them")
+    functions = [row for row in listing().to_pylist() if args.name in (None, row["name"])]
+    if not functions:
+        raise NotFound(f"no table function {args.name!r}, `lake functions` lists them")
     if args.format == "json":
-        write_json(
-            [
-                {
-                    "name": function.name,
-                    "family": function.family,
-                    "signature": function.signature,
-                    "purpose": function.purpose,
-                    "source": function.source,
-                    "arguments": [{"name": a.name, "doc": a.doc, "required": a.required} for a in function.arguments],
-                    "columns": [{"name": c.name, "type": str(c.type), "doc": c.doc} for c in function.columns],
-                    "example": function.example,
-                }
-                for function in functions
-            ]
-        )
+        write_json(functions)
         return 0
     for function in functions:
-        print(f"{function.signature}\n    {function.purpose}")
+        print(f"{function['signature']}\n    {function['purpose']}")
         if args.name is not None:
-            print("\narguments:", *(f"    {a.name}: {a.doc}" for a in function.arguments), sep="\n")
-            print("\ncolumns:", *(f"    {c.name} {c.type}: {c.doc}" for c in function.columns), sep="\n")
-            print(f"\nfollows: {function.source}\nexample: {function.example}")
+            print(
+                "\narguments:", *(f"    {a['name']} {a['type']}: {a['doc']}" for a in function["arguments"]), sep="\n"
+            )
+            print("\ncolumns:", *(f"    {c['name']} {c['type']}: {c['doc']}" for c in function["columns"]), sep="\n")
+            print(f"\nfollows: {function['source']}\nexample: {function['example']}")
     return 0

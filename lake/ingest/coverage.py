@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -67,14 +67,14 @@ def coverage_of(decoded: Decoded, *, format_name: str, identity: Identity, evide
     ]
 
 
-def _groups(rows: pa.Table) -> list[dict[str, int | None]]:
+def _groups(rows: pa.Table) -> list[dict[str, Any]]:
     narrow = rows.select(["run_id", "attempt_id", "rank_id"]).append_column("ts", rows["ts"].cast(pa.int64()))
     aggregates: list[tuple[str, str] | tuple[str, str, object]] = [
         ("ts", "min"),
         ("ts", "max"),
         ("ts", "count", pa.compute.CountOptions(mode="all")),
     ]
-    groups: list[dict[str, int | None]] = (
+    groups: list[dict[str, Any]] = (
         narrow.group_by(["run_id", "attempt_id", "rank_id"]).aggregate(aggregates).to_pylist()
     )
     return groups

@@ -18,7 +18,7 @@ from lake.udf.registry import Column, TableFunction
 Evaluate = Callable[[TableFunction, dict[str, Any]], pa.Table]
 """Gives the rows of one call; the arguments are bound already"""
 
-__all__ = ["Evaluate", "call_text", "install", "names"]
+__all__ = ["Evaluate", "call_text", "install", "listing", "names"]
 
 
 def names() -> list[str]:
@@ -85,7 +85,8 @@ def _callable() -> list[TableFunction]:
     return [*registry.functions(), _LISTING]
 
 
-def _list(_ask: registry.Ask) -> pa.Table:
+def listing() -> pa.Table:
+    """The rows of `lake_functions()`: every table function with its arguments and columns."""
     rows = [
         {
             "name": function.name,
@@ -130,5 +131,5 @@ _LISTING = TableFunction(
         Column("example", _TEXT, "a call that can be run"),
     ),
     example="SELECT name, signature, purpose FROM lake_functions()",
-    run=_list,
+    run=lambda _ask: listing(),
 )
