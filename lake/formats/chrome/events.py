@@ -1,0 +1,185 @@
+"""The events of a trace as columns: phases, words, absolute times, and what could not be used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from lake.formats.base import Problem
+from lake.formats.chrome import scan
+from lake.formats.chrome.envelope import Envelope
+from lake.formats.chrome.scan import Index, Scanner
+from lake.formats.chrome.tokens import EXACT, RANGE, Symbols
+from lake.formats.chrome.words import Words
+
+SLICE_BEGINS: Final = b"XBbS"
+ENDS: Final = b"EeF"
+INSTANTS: Final = b"iIRnTpNDOP"
+FLOWS: Final = b"stf"
+COUNTER: Final = ord("C")
+METADATA: Final = ord("M")
+_KNOWN: Final = SLICE_BEGINS + ENDS + INSTANTS + FLOWS + b"CM"
+_LONGEST: Final = np.iinfo(np.int64).max
+
+
+@dataclass(slots=True, kw_only=True)
+class Events:
+    """Events in file order. Words are -1 where absent; `ts` is absolute ns, meaningful where `usable`."""
+
+    buffer: npt.NDArray[np.uint8]
+    index: Index
+    symbols: Symbols
+    words: Words
+    ph: npt.NDArray[np.int64]
+    ts: npt.NDArray[np.int64]
+    dur: npt.NDArray[np.int64]
+    has_dur: npt.NDArray[np.bool_]
+    usable: npt.NDArray[np.bool_]
+    """the time is known and fits"""
+    thread: npt.NDArray[np.int64]
+    """one number per (pid, tid)"""
+
+    def code(self, column: int, rows: npt.NDArray[np.int64] | slice = slice(None)) -> npt.NDArray[np.int64]:
+        """Words of one of the columns NAME … BIND of the scan, of `rows`."""
+        return self.words.of_symbols(self.index.small[rows, column])
+
+    def of_phase(self, phases: bytes) -> npt.NDArray[np.int64]:
+        """Usable events of these phases, in file order."""
+        return np.flatnonzero(np.isin(self.ph, list(phases)) & self.usable)
+
+    def entry_ranges(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """First and last entry of each event in `rows`; (0, 0) for -1."""
+        ends = self.index.large[:, scan.ENTRY_END]
+        bounds = np.stack([np.concatenate([[0], ends[:-1]])[: len(ends)], ends], axis=1)
+        return np.where((rows >= 0)[:, None], bounds[rows], 0) if len(bounds) else np.zeros((len(rows), 2), np.int64)
+
+    def args(self, rows: npt.NDArray[np.int64], keys: tuple[str, ...]) -> dict[str, npt.NDArray[np.int64]]:
+        """Per key that occurs anywhere: the entry of each event's `args` with that key, -1 where there is none."""
+        numbers = {key: self.words.number(key) for key in keys}
+        present = [key for key in keys if numbers[key] >= 0]
+        column = np.full(len(self.words.text) + 1, -1, np.int64)
+        column[[numbers[key] for key in present]] = range(len(present))
+        found = np.full((len(rows), len(present)), -1, np.int64)
+        if present:
+            _find_args(self.index.entries, self.entry_ranges(rows), column[self.words.word], found)
+        return {key: found[:, at] for at, key in enumerate(present)}
+
+    def entry_spans(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """(start, length) of the values of entries; start -1 for -1."""
+        if not len(self.index.entries):
+            return np.tile(np.array([-1, 0], np.int64), (len(entries), 1))
+        chosen = self.index.entries[entries]
+        spans = np.stack([chosen[:, 0], chosen[:, 1] & 0xFFFFFFFF], axis=1)
+        spans[entries < 0] = (-1, 0)
+        return spans
+
+    def integers(self, entries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """(values, whether each is an integer of 64 bits) of entries; numbers written as strings count."""
+        values, good = np.zeros(len(entries), np.int64), np.zeros(len(entries), np.bool_)
+        _integers(self.buffer, self.entry_spans(entries), values, good)
+        return values, good
+
+
+@nb.njit(cache=True)
+def _find_args(entries, ranges, column, found):  # type: ignore[no-untyped-def]
+    for row in range(len(ranges)):
+        for k in range(ranges[row, 0], ranges[row, 1]):
+            key = entries[k, 1] >> 32
+            if key & 1 and column[key >> 1] >= 0:
+                found[row, column[key >> 1]] = k
+
+
+@nb.njit(cache=True)
+def _integers(b, spans, values, good):  # type: ignore[no-untyped-def]
+    for row in range(len(spans)):
+        i, j = spans[row, 0], spans[row, 0] + spans[row, 1]
+        if i >= 0 and j - i > 2 and b[i] == 34:
+            i, j = i + 1, j - 1
+        negative = 0 <= i < j and b[i] == 45
+        first = i + 1 if negative else i
+        value = 0
+        k = first
+        while 0 <= k < j and k - first < 19 and 48 <= b[k] <= 57:
+            digit = b[k] - 48
+            if value > (_LONGEST - digit) // 10:
+                break
+            value = value * 10 + digit
+            k += 1
+        good[row] = 0 <= first < j and k == j
+        values[row] = -value if negative else value
+
+
+def build_events(envelope: Envelope, scanner: Scanner, problems: list[Problem]) -> Events:
+    """Columns of everything scanned; what had to be left out or is doubtful is added to `problems`."""
+    index, symbols = scanner.result()
+    ts = index.large[:, scan.TS].copy()
+    fits = np.ones(len(ts), np.bool_)
+    for document in envelope.documents:
+        base = base_time_ns(document.metadata)
+        part = slice(document.first_event, document.end_event)
+        if base > 0:
+            fits[part] = ts[part] <= _LONGEST - base
+        elif base < 0:
+            fits[part] = ts[part] >= -_LONGEST - base
+        ts[part] = np.where(fits[part], ts[part], 0) + base
+    ph = index.small[:, scan.PH].astype(np.int64)
+    status = index.small[:, scan.TS_STATUS]
+    words = Words.of(scanner.buffer, symbols)
+    process, thread = (words.of_symbols(index.small[:, column]) for column in (scan.PID, scan.TID))
+    events = Events(
+        buffer=scanner.buffer,
+        index=index,
+        symbols=symbols,
+        words=words,
+        thread=np.unique((process + 1) * (len(words.text) + 1) + thread + 1, return_inverse=True)[1],
+        ph=ph,
+        ts=ts,
+        dur=index.large[:, scan.DUR].copy(),
+        has_dur=index.small[:, scan.DUR_STATUS] == EXACT,
+        usable=(status == EXACT) & fits,
+    )
+    problems += _phase_problems(ph)
+    timed = (ph != METADATA) & np.isin(ph, list(_KNOWN))
+    beyond = timed & ((status == RANGE) | ((status == EXACT) & ~fits))
+    _note(problems, beyond, "events have a time outside 64-bit nanoseconds and were not taken", rejected=True)
+    untimed = timed & ~events.usable & ~beyond
+    _note(problems, untimed, "events have no time `ts` and were not taken", rejected=True)
+    complete = (ph == ord("X")) & events.usable
+    written = index.small[:, scan.DUR_STATUS]
+    _note(problems, complete & (written > EXACT), "complete events have no usable duration; `dur` is null")
+    _note(
+        problems,
+        complete & events.has_dur & (events.dur < 0),
+        "complete events have a negative duration, kept as it is",
+    )
+    return events
+
+
+def base_time_ns(metadata: dict[str, Any]) -> int:
+    """`baseTimeNanoseconds` of a document, 0 when absent or no integer of 64 bits."""
+    value = metadata.get("baseTimeNanoseconds", 0)
+    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 21:
+        value = int(value)
+    return value if isinstance(value, int) and abs(value) < _LONGEST else 0
+
+
+def _note(problems: list[Problem], where: npt.NDArray[np.bool_], text: str, *, rejected: bool = False) -> None:
+    count = int(np.count_nonzero(where))
+    if count:
+        first = int(np.flatnonzero(where)[0])
+        problems.append(Problem(message=f"{count} {text} (first: event {first})", rejected=count if rejected else 0))
+
+
+def _phase_problems(ph: npt.NDArray[np.int64]) -> list[Problem]:
+    unknown, counts = np.unique(ph[~np.isin(ph, list(_KNOWN))], return_counts=True)
+    return [
+        Problem(
+            message=f"{count} events of phase {chr(code)!r} have no place in the tables and were not taken",
+            rejected=int(count),
+        )
+        for code, count in zip(unknown.tolist(), counts.tolist(), strict=True)
+    ]

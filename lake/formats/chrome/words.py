@@ -1,0 +1,42 @@
+"""The distinct words of a trace: what symbols say once unescaped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lake.formats.chrome.text import token_text
+from lake.formats.chrome.tokens import Symbols
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """The text of every symbol, and one number per distinct text (-1 for null): `"5"` and `5` are the same word."""
+
+    text: pa.Array
+    word: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, buffer: npt.NDArray[np.uint8], symbols: Symbols) -> Words:
+        """Words of all symbols."""
+        text = token_text(buffer, symbols.spans[: symbols.used])
+        encoded = text.dictionary_encode()
+        return cls(
+            text=encoded.dictionary, word=encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        )
+
+    def of_symbols(self, symbols: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Word numbers of symbols, -1 for -1 (absent) and for null."""
+        return np.append(self.word, -1)[symbols]
+
+    def column(self, words: npt.NDArray[np.int64]) -> pa.Array:
+        """Text of word numbers, null for -1."""
+        return self.text.take(pa.array(words, mask=words < 0))
+
+    def number(self, text: str) -> int:
+        """The word number of `text`, -2 when it does not occur."""
+        found = int(self.text.index(text).as_py())
+        return found if found >= 0 else -2
