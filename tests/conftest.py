@@ -27,6 +27,14 @@ def postgres_url(postgres_server: str) -> str:
     return services.create_database(postgres_server, f"module_{next(_NUMBERS)}")
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Address of a catalog that is not there yet, on both databases."""
+    if request.param == "sqlite":
+        return str(tmp_path / "catalog.db")
+    return services.create_database(request.getfixturevalue("postgres_server"), f"test_{next(_NUMBERS)}")
+
+
 @pytest.fixture(scope="session")
 def s3_bucket() -> Iterator[str]:
     """`s3://bucket` of an S3 service that the `AWS_*` variables point to."""

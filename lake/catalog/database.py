@@ -132,7 +132,7 @@ class DatabaseCatalog:
     def placements(self, run_id: str | None = None) -> list[Placement]:
         """Placements of a run, or of all runs, by run, attempt, rank and time."""
         own = PLACEMENTS.c
-        query = sa.select(PLACEMENTS).order_by(own.run_id, own.attempt_id, own.rank_id, own.valid_from)
+        query = sa.select(PLACEMENTS).order_by(own.run_id, own.attempt_id, own.rank_id, own.valid_from.nulls_first())
         if run_id is not None:
             query = query.where(own.run_id == run_id)
         with self._reading() as connection:
@@ -149,7 +149,7 @@ class DatabaseCatalog:
         if match is None:
             raise Invalid(f"not an evidence reference: {ref!r}: give ev: and at least 8 hex digits")
         start = f"ev:{match[1][:32]}"
-        query = sa.select(EVIDENCE).where(EVIDENCE.c.evidence_ref.between(start, start + "g"))
+        query = sa.select(EVIDENCE).where(EVIDENCE.c.evidence_ref >= start, EVIDENCE.c.evidence_ref < start + "g")
         with self._reading() as connection:
             rows = connection.execute(query.order_by(*EVIDENCE.primary_key)).mappings().all()
         found = [read_evidence(row) for row in rows if row["sha256"].startswith(match[1]) or len(match[1]) <= 32]

@@ -173,7 +173,7 @@ class _Translation:
         self._listed -= len(keys)
         if self._listed < 0:
             first, last = (_VALUE, _AFTER_VALUES) if negated else (keys[0], keys[-1])
-            return _any_value(column, lambda value: value.between(first, last))
+            return _any_value(column, lambda value: sa.and_(value >= first, value <= last))
         if negated:
             return _any_value(column, lambda value: sa.and_(value >= _VALUE, value.not_in(keys)))
         # the first part alone is what an index can look up

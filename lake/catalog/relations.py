@@ -82,11 +82,11 @@ def read(connection: sa.Connection, name: str) -> pa.Table:
     return pa.Table.from_batches([_batch(chunk, columns) for chunk in rows.partitions()], columns)
 
 
-def _order(table: sa.Table) -> list[sa.Column[Any]]:
+def _order(table: sa.Table) -> list[sa.ColumnElement[Any]]:
     if table is tables.DATA_FILES:
         return [table.c.table_name, table.c.path]
     first = [table.c[name] for name in ("run_id", "attempt_id", "rank_id", "valid_from") if name in table.c]
-    return [*first, *table.primary_key]
+    return [column.nulls_first() for column in (*first, *table.primary_key)]
 
 
 def _batch(rows: Sequence[Any], columns: pa.Schema) -> pa.RecordBatch:

@@ -1,0 +1,566 @@
+"""The catalog contract, on every implementation: what is published, what a snapshot sees, how facts merge."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from lake.catalog import RELATIONS, Catalog, open_catalog
+from lake.errors import Conflict, Invalid, NotFound
+from lake.predicates import Always
+from lake.records import (
+    Attempt,
+    Batch,
+    Checkpoint,
+    CheckpointShard,
+    Clock,
+    Communicator,
+    Coverage,
+    DataFile,
+    Evidence,
+    Fact,
+    Finding,
+    Identity,
+    Incident,
+    Node,
+    NumberRange,
+    Placement,
+    Publication,
+    Run,
+    Snapshot,
+    ValueSet,
+)
+from lake.schemas import TABLES
+from tests.paths import ROOT
+
+
+@pytest.fixture
+def catalog(catalog_url: str) -> Iterator[Catalog]:
+    with closing(open_catalog(catalog_url)) as opened:
+        yield opened
+
+
+def data_file(file_id: str, table: str = "spans") -> DataFile:
+    return DataFile(
+        file_id=file_id,
+        table=table,
+        path=f"{table}/{file_id}.parquet",
+        rows=10,
+        size_bytes=100,
+        ranges={"step_id": NumberRange(low=1, high=9, has_null=False)},
+        sets={"run_id": ValueSet(values=frozenset({"r"}), has_null=False),
+              "name": ValueSet(values=frozenset({"a", "b"}), has_null=True)},
+    )  # fmt: skip
+
+
+def batch(key: str) -> Batch:
+    return Batch(batch_key=key, name=f"{key}.pb", format="otlp", evidence_ref=None, rows={"spans": 10}, rejected=1)
+
+
+def evidence(digest: str, **identity: int) -> Evidence:
+    sha256 = digest.ljust(64, "0")
+    return Evidence(
+        evidence_ref=f"ev:{sha256[:32]}", sha256=sha256, size_bytes=5, kind="kineto", name="a/b.json", path="e/x",
+        identity=Identity(run_id="r", **identity), ts_from=-1, ts_to=1 << 62,
+    )  # fmt: skip
+
+
+def publication(key: str) -> Publication:
+    """One input that gave files of three tables, and everything else that an input can give."""
+    return Publication(
+        files=tuple(data_file(f"{key}-{table}", table) for table in ("spans", "logs", "metrics")),
+        evidence=(evidence("ab" + key.encode().hex(), rank_id=1),),
+        facts=(Run(run_id=f"run-{key}"), Attempt(run_id=f"run-{key}", attempt_id=0)),
+        coverage=(Coverage(run_id="r", attempt_id=0, rank_id=1, table="spans", source=key, rows=10, rejected=1),),
+        batches=(batch(key),),
+    )
+
+
+def paths(catalog: Catalog, table: str = "spans", snapshot: Snapshot | None = None) -> list[str]:
+    found = catalog.files(table, snapshot or catalog.snapshot(), Always())
+    return [file.path for file in found]
+
+
+def rows(catalog: Catalog, relation: str) -> list[dict[str, object]]:
+    table = catalog.relation(relation)
+    assert table.schema == catalog.relation_schema(relation)
+    found: list[dict[str, object]] = table.to_pylist()
+    return found
+
+
+# --- publishing ------------------------------------------------------------------------------------
+
+
+def test_everything_published_is_there(catalog: Catalog) -> None:
+    given = publication("k")
+    assert catalog.publish(given) == given
+    assert paths(catalog) == ["spans/k-spans.parquet"]
+    assert catalog.batches(["k", "other"]) == {"k": batch("k")}
+    assert catalog.evidence(given.evidence[0].evidence_ref) == list(given.evidence)
+    assert [row["run_id"] for row in rows(catalog, "runs")] == ["run-k"]
+    assert [(row["table_name"], row["rows"], row["rejected"]) for row in rows(catalog, "coverage")] == [
+        ("spans", 10, 1)
+    ]
+
+
+def test_publishing_twice_changes_nothing(catalog: Catalog) -> None:
+    catalog.publish(publication("k"))
+    before = {name: rows(catalog, name) for name in RELATIONS}, catalog.snapshot()
+    assert catalog.publish(publication("k")) == Publication()
+    assert ({name: rows(catalog, name) for name in RELATIONS}, catalog.snapshot()) == before
+
+
+def test_what_is_known_is_skipped_item_by_item(catalog: Catalog) -> None:
+    one, two = data_file("1"), data_file("2")
+    first, second = evidence("aa" * 8), evidence("bb" * 8)
+    catalog.publish(Publication(files=(one,), evidence=(first,)))
+    assert catalog.publish(Publication(files=(two, one, two), evidence=(first, second))) == Publication(
+        files=(two,), evidence=(second,)
+    )
+    assert catalog.snapshot().versions["spans"] == 2
+    assert catalog.publish(Publication(files=(two, one))) == Publication()
+    assert catalog.snapshot().versions["spans"] == 2
+
+
+def test_a_late_repeat_does_not_undo_newer_facts(catalog: Catalog) -> None:
+    old = Publication(facts=(Node(host_id="h", state="healthy"),), batches=(batch("old"),))
+    catalog.publish(old)
+    catalog.publish(Publication(facts=(Node(host_id="h", state="drained"),), batches=(batch("new"),)))
+    catalog.publish(old)
+    assert [row["state"] for row in rows(catalog, "nodes")] == ["drained"]
+
+
+def test_files_that_hold_rows_of_a_known_input_are_refused(catalog: Catalog) -> None:
+    catalog.publish(Publication(files=(data_file("1"),), batches=(batch("a"),)))
+    mixed = Publication(files=(data_file("2"),), batches=(batch("a"), batch("b")), facts=(Run(run_id="b"),))
+    with pytest.raises(Conflict, match="1 of 2 inputs"):
+        catalog.publish(mixed)
+    assert (paths(catalog), catalog.batches(["b"]), rows(catalog, "runs")) == (["spans/1.parquet"], {}, [])
+
+
+def test_an_empty_publication_is_nothing(catalog: Catalog) -> None:
+    before = catalog.snapshot()
+    assert catalog.publish(Publication()) == Publication()
+    assert catalog.snapshot() == before
+    assert set(before.versions) == set(TABLES)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Attempt(run_id="r", attempt_id=1 << 31),
+        Run(run_id="r", started_at=1 << 63),
+        Run(run_id="r" * 5000),
+        Communicator(run_id="r", attempt_id=0, communicator_id="c", ranks=(1 << 40,)),
+    ],
+)
+def test_values_that_no_column_holds_are_refused_whole(catalog: Catalog, bad: Fact) -> None:
+    with pytest.raises(Invalid):
+        catalog.publish(Publication(files=(data_file("1"),), facts=(Run(run_id="good"), bad)))
+    assert (paths(catalog), rows(catalog, "runs")) == ([], [])
+
+
+def test_a_file_of_no_table_is_refused(catalog: Catalog) -> None:
+    with pytest.raises(Invalid, match="no_table"):
+        catalog.publish(Publication(files=(data_file("1", "no_table"),)))
+    with pytest.raises(NotFound, match="no_table"):
+        catalog.files("no_table", catalog.snapshot(), Always())
+
+
+def test_hostile_text_is_kept_as_far_as_it_can_be(catalog: Catalog) -> None:
+    name = "a\0b\ud800'; drop table runs; -- \U0010ffff"
+    catalog.publish(Publication(facts=(Run(run_id="r", service=name), Node(host_id="h", reason="x" * 1_000_000))))
+    assert rows(catalog, "runs")[0]["service"] == "a\ufffdb\ufffd'; drop table runs; -- \U0010ffff"
+    assert len(str(rows(catalog, "nodes")[0]["reason"])) == 1_000_000
+
+
+# --- snapshots -------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_does_not_see_later_files(catalog: Catalog) -> None:
+    catalog.publish(publication("a"))
+    before = catalog.snapshot()
+    catalog.publish(publication("b"))
+    after = catalog.snapshot()
+    assert paths(catalog, snapshot=before) == ["spans/a-spans.parquet"]
+    assert paths(catalog, snapshot=after) == ["spans/a-spans.parquet", "spans/b-spans.parquet"]
+    assert catalog.table_totals(before)["spans"] == (1, 10, 100)
+    assert catalog.table_totals(after)["spans"] == (2, 20, 200)
+    assert catalog.table_totals(after)["flows"] == (0, 0, 0)
+    assert paths(catalog, snapshot=Snapshot.parse(before.token())) == ["spans/a-spans.parquet"]
+    assert paths(catalog, snapshot=Snapshot(versions={})) == []
+
+
+def test_only_tables_that_got_a_file_have_a_new_version(catalog: Catalog) -> None:
+    catalog.publish(Publication(files=(data_file("1", "logs"), data_file("2", "logs"))))
+    assert {name: version for name, version in catalog.snapshot().versions.items() if version} == {"logs": 1}
+
+
+# --- several writers -------------------------------------------------------------------------------
+
+
+def _publish_all(url: str, keys: list[str]) -> int:
+    with closing(open_catalog(url)) as catalog:
+        return sum(len(catalog.publish(publication(key)).batches) for key in keys)
+
+
+def _assert_whole(catalog: Catalog, keys: set[str]) -> None:
+    """Every input is there once and whole."""
+    for table in ("spans", "logs", "metrics"):
+        assert paths(catalog, table) == sorted(f"{table}/{key}-{table}.parquet" for key in keys)
+    versions = catalog.snapshot().versions
+    assert {versions[table] for table in ("spans", "logs", "metrics")} == {len(keys)}
+    assert set(catalog.batches(sorted(keys))) == keys
+    assert {row["run_id"] for row in rows(catalog, "runs")} == {f"run-{key}" for key in keys}
+    assert sorted(str(row["source"]) for row in rows(catalog, "coverage")) == sorted(keys)
+    assert len(rows(catalog, "evidence")) == len(keys)
+
+
+def test_threads_publishing_the_same_inputs_add_each_once(catalog: Catalog) -> None:
+    keys = [f"k{number:02}" for number in range(20)]
+    added: list[int] = []
+
+    def work(number: int) -> None:
+        mine = keys[number * 3 :] + keys[: number * 3]
+        added.append(sum(len(catalog.publish(publication(key)).batches) for key in mine))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(added) == len(keys)
+    _assert_whole(catalog, set(keys))
+
+
+def test_processes_opening_and_publishing_at_once_lose_nothing(catalog_url: str) -> None:
+    """The catalog does not exist before: the first opens race too."""
+    keys = [f"k{number:02}" for number in range(12)]
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        added = pool.starmap(_publish_all, [(catalog_url, keys[n * 3 :] + keys[: n * 3]) for n in range(4)])
+    assert sum(added) == len(keys)
+    with closing(open_catalog(catalog_url)) as catalog:
+        _assert_whole(catalog, set(keys))
+
+
+def test_facts_of_many_writers_merge_without_deadlock(catalog: Catalog) -> None:
+    def facts(writer: int) -> tuple[Fact, ...]:
+        ranks = range(16) if writer % 2 else range(15, -1, -1)
+        made = [Placement(run_id="r", attempt_id=0, rank_id=rank, host_id=f"h{rank}") for rank in ranks]
+        return (
+            *made,
+            *(Checkpoint(run_id="r", attempt_id=0, checkpoint_id=f"c{rank}", step_id=rank) for rank in ranks),
+        )
+
+    def work(writer: int) -> None:
+        for _ in range(3):
+            catalog.publish(Publication(facts=facts(writer), files=(data_file(f"{writer}"),)))
+
+    threads = [threading.Thread(target=work, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [(p.rank_id, p.host_id) for p in catalog.placements("r")] == [(rank, f"h{rank}") for rank in range(16)]
+    assert len(rows(catalog, "checkpoints")) == 16
+    assert catalog.snapshot().versions["spans"] == 4
+
+
+_KILLED_AT_STATEMENT = """
+import os, signal, sys
+import sqlalchemy as sa
+from lake.catalog import open_catalog
+from tests.contract.test_catalog import publication
+catalog = open_catalog(sys.argv[1])
+left = int(sys.argv[2])
+def count(*_):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+sa.event.listen(sa.Engine, "after_cursor_execute", count)
+sa.event.listen(sa.Engine, "commit", count)
+catalog.publish(publication("k"))
+"""
+
+
+def test_a_writer_killed_at_any_statement_leaves_all_or_nothing(catalog: Catalog, catalog_url: str) -> None:
+    killed = 0
+    for statement in range(100):
+        ended = subprocess.run(
+            [sys.executable, "-c", _KILLED_AT_STATEMENT, catalog_url, str(statement)], cwd=ROOT, check=False, timeout=60
+        )
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -signal.SIGKILL
+        killed += 1
+        assert {name: len(rows(catalog, name)) for name in RELATIONS} == dict.fromkeys(RELATIONS, 0)
+        assert set(catalog.snapshot().versions.values()) == {0}
+        assert catalog.batches(["k"]) == {}
+    assert killed >= 8, "the writer is stopped between all its statements"
+    _assert_whole(catalog, {"k"})
+
+
+# --- facts -----------------------------------------------------------------------------------------
+
+
+def merged(catalog: Catalog, relation: str, *facts: Fact) -> list[dict[str, object]]:
+    """Rows of a relation after the facts came one by one; unknown columns are left out."""
+    for fact in facts:
+        catalog.publish(Publication(facts=(fact,)))
+    return [{k: v for k, v in row.items() if v is not None} for row in rows(catalog, relation)]
+
+
+def nanoseconds(value: object) -> int:
+    return pa.scalar(value, pa.timestamp("ns", tz="UTC")).value  # type: ignore[no-any-return]
+
+
+def test_known_values_win_over_unknown_ones_and_later_over_earlier(catalog: Catalog) -> None:
+    found = merged(
+        catalog,
+        "checkpoints",
+        Checkpoint(run_id="r", attempt_id=0, checkpoint_id="c", step_id=5, state="writing"),
+        Checkpoint(run_id="r", attempt_id=0, checkpoint_id="c", state="committed", parent_id="b"),
+        Checkpoint(run_id="r", attempt_id=0, checkpoint_id="c"),
+        Checkpoint(run_id="r", attempt_id=1, checkpoint_id="c"),
+    )
+    own = {"run_id": "r", "checkpoint_id": "c"}
+    assert found == [
+        own | {"attempt_id": 0, "step_id": 5, "state": "committed", "parent_id": "b"},
+        own | {"attempt_id": 1},
+    ]
+
+
+def test_an_attempt_lasts_from_its_first_start_to_its_last_end(catalog: Catalog) -> None:
+    first = Attempt(run_id="r", attempt_id=0, started_at=20, ended_at=30, state="running", world_size=4)
+    (found,) = merged(
+        catalog,
+        "attempts",
+        first,
+        replace(first, started_at=10, ended_at=40, state="errored", exit_code=-6, world_size=None),
+        replace(first, started_at=15, ended_at=35, state=None),
+        Attempt(run_id="r", attempt_id=0),
+    )
+    assert (nanoseconds(found["started_at"]), nanoseconds(found["ended_at"])) == (10, 40)
+    assert (found["state"], found["exit_code"], found["world_size"]) == ("errored", -6, 4)
+
+
+def test_facts_of_one_publication_merge_in_their_order(catalog: Catalog) -> None:
+    catalog.publish(
+        Publication(
+            facts=(
+                Attempt(run_id="r", attempt_id=0, started_at=5, state="running"),
+                Attempt(run_id="r", attempt_id=0, started_at=3, end_reason="oom"),
+                Attempt(run_id="r", attempt_id=0, state="finished"),
+            )
+        )
+    )
+    (found,) = rows(catalog, "attempts")
+    assert (nanoseconds(found["started_at"]), found["state"], found["end_reason"]) == (3, "finished", "oom")
+
+
+def test_communicators_and_clocks_of_an_unknown_run_are_kept_once(catalog: Catalog) -> None:
+    unknown = Communicator(run_id=None, attempt_id=None, communicator_id="pg0", ranks=(3, 1))
+    found = merged(
+        catalog,
+        "communicators",
+        unknown,
+        replace(unknown, ranks=(), backend="nccl"),
+        replace(unknown, run_id="r", attempt_id=0, ranks=()),
+    )
+    assert found == [
+        {"communicator_id": "pg0", "ranks": [3, 1], "backend": "nccl"},
+        {"run_id": "r", "attempt_id": 0, "communicator_id": "pg0"},
+    ]
+    clock = Clock(run_id=None, attempt_id=None, clock="host", host_id="h", offset_ns=-(1 << 63))
+    assert merged(catalog, "clocks", clock, replace(clock, error_ns=7, drift_ppb=0.5, offset_ns=None)) == [
+        {"clock": "host", "host_id": "h", "offset_ns": -(1 << 63), "error_ns": 7, "drift_ppb": 0.5}
+    ]
+
+
+def test_a_later_shard_replaces_an_earlier_one_of_the_same_source(catalog: Catalog) -> None:
+    shard = CheckpointShard(
+        run_id="r", attempt_id=0, checkpoint_id="c", shard="pp0", source="log", sha256="aa", size_bytes=1
+    )
+    found = merged(
+        catalog,
+        "checkpoint_shards",
+        shard,
+        replace(shard, sha256="bb", size_bytes=None),
+        replace(shard, source="manifest"),
+    )
+    assert [(row["source"], row["sha256"], row.get("size_bytes")) for row in found] == [
+        ("log", "bb", None),
+        ("manifest", "aa", 1),
+    ]
+
+
+A = Placement(run_id="r", attempt_id=0, rank_id=2, host_id="h1", gpu_uuid="GPU-1")
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        pytest.param((A, A), {A}, id="the same"),
+        pytest.param((A, replace(A, valid_from=5)), {replace(A, valid_from=5)}, id="a time for a known placement"),
+        pytest.param((replace(A, valid_from=5), A), {replace(A, valid_from=5)}, id="no time, the same devices"),
+        pytest.param(
+            (replace(A, valid_from=5), Placement(run_id="r", attempt_id=0, rank_id=2, dp=1, nic_id="n")),
+            {replace(A, valid_from=5, dp=1, nic_id="n")},
+            id="what one source does not know, another does",
+        ),
+        pytest.param(
+            (replace(A, valid_from=5, valid_to=9), replace(A, valid_from=9, gpu_uuid="GPU-2"), replace(A, tp=3)),
+            {replace(A, valid_from=5, valid_to=9, tp=3), replace(A, valid_from=9, gpu_uuid="GPU-2")},
+            id="no time, only the placement of its device",
+        ),
+        pytest.param(
+            (A, replace(A, gpu_uuid="GPU-2", valid_from=5)),
+            {A, replace(A, gpu_uuid="GPU-2", valid_from=5)},
+            id="another device is another placement",
+        ),
+        pytest.param(
+            (A, replace(A, rank_id=3), replace(A, attempt_id=1)),
+            {A, replace(A, rank_id=3), replace(A, attempt_id=1)},
+            id="another rank or attempt is another placement",
+        ),
+    ],
+)
+def test_placements_merge(catalog: Catalog, facts: tuple[Placement, ...], expected: set[Placement]) -> None:
+    for fact in facts:
+        catalog.publish(Publication(facts=(fact,)))
+    found = catalog.placements("r")
+    assert (set(found), len(found)) == (expected, len(expected))
+    assert catalog.placements("other") == []
+    assert catalog.placements() == found
+    catalog.publish(Publication(facts=facts))  # once more, and together
+    assert catalog.placements() == found
+
+
+# --- evidence --------------------------------------------------------------------------------------
+
+
+def test_evidence_is_found_by_reference_and_unique_prefix(catalog: Catalog) -> None:
+    one, other = evidence("abcdef01" + "1" * 24), evidence("abcdef01" + "2" * 24)
+    catalog.publish(Publication(evidence=(one, other)))
+    assert catalog.evidence(one.evidence_ref) == [one]
+    assert catalog.evidence("ev:abcdef0111") == catalog.evidence("ABCDEF0111") == [one]
+    assert catalog.evidence(one.sha256) == [one]
+    with pytest.raises(Invalid, match="2 objects"):
+        catalog.evidence("ev:abcdef01")
+    for unknown in ("ev:abcdef02", one.sha256[:60] + "ffff"):
+        with pytest.raises(NotFound):
+            catalog.evidence(unknown)
+    for wrong in ("ev:abcdef", "ev:zzzzzzzz", "", "ev:%", "ev:" + "a" * 65):
+        with pytest.raises(Invalid, match="reference"):
+            catalog.evidence(wrong)
+
+
+def test_the_same_bytes_are_bound_to_each_identity_once(catalog: Catalog) -> None:
+    bindings = tuple(evidence("00" * 16, rank_id=rank) for rank in (0, 3))
+    catalog.publish(Publication(evidence=(*bindings, replace(bindings[0], name="copy"))))
+    catalog.publish(Publication(evidence=bindings))
+    assert sorted(catalog.evidence("ev:00000000"), key=str) == sorted(bindings, key=str)
+    assert [row["rank_id"] for row in rows(catalog, "evidence")] == [0, 3]
+
+
+# --- incidents -------------------------------------------------------------------------------------
+
+INCIDENT = Incident(
+    incident_id="inc-1",
+    run_id="r",
+    kind="stopped",
+    opened_at=1_700_000_000_000_000_001,
+    document='{"exclude_devices": ["GPU-1"], "cause": "crash", "retry": {"advised": true, "reason": "device fault"},'
+    ' "resume_from": {"attempt_id": 0, "checkpoint_id": "step9", "step_id": 9}}',
+    snapshot="logs:1",
+    findings=(
+        Finding(kind="observation", proposition="rank 1 ended", subject="rank 1", status="confirmed", sql="SELECT 1",
+                evidence_refs=("ev:" + "0" * 32,), against=("clock error 5 ms",)),
+        Finding(kind="verification", proposition="GPU-1 fails", subject="GPU-1", status="suspected", sql="SELECT 2"),
+    ),
+)  # fmt: skip
+
+
+def test_an_incident_comes_back_as_it_was_saved(catalog: Catalog) -> None:
+    catalog.save_incident(INCIDENT)
+    assert catalog.incident("inc-1") == INCIDENT
+    with pytest.raises(NotFound, match="inc-2"):
+        catalog.incident("inc-2")
+    changed = replace(INCIDENT, kind="none", document="not json", findings=INCIDENT.findings[:1])
+    catalog.save_incident(changed)
+    assert catalog.incident("inc-1") == changed
+    assert len(rows(catalog, "incidents")) == len(rows(catalog, "findings")) == 1
+    assert rows(catalog, "verification_tasks") == rows(catalog, "actions") == []
+
+
+def test_an_incident_leaves_tasks_actions_and_bound_evidence(catalog: Catalog) -> None:
+    catalog.publish(Publication(evidence=(evidence("00"), evidence("11"))))
+    for _ in range(2):
+        catalog.save_incident(INCIDENT)
+    (task,) = rows(catalog, "verification_tasks")
+    assert (task["incident_id"], task["subject"], task["status"]) == ("inc-1", "GPU-1", "queued")
+    assert {(row["kind"], row["subject"], row["state"], row["reason"]) for row in rows(catalog, "actions")} == {
+        ("exclude_device", "GPU-1", "proposed", "crash"),
+        ("retry", "r", "proposed", "device fault"),
+        ("resume_from", "step9", "proposed", "device fault"),
+    }
+    assert [(row["evidence_refs"], row["against"]) for row in rows(catalog, "findings")] == [
+        (["ev:" + "0" * 32], ["clock error 5 ms"]),
+        ([], []),
+    ]
+    assert {str(row["evidence_ref"])[:5]: row["bound_to"] for row in rows(catalog, "evidence")} == {
+        "ev:00": "incident:inc-1",
+        "ev:11": None,
+    }
+
+
+# --- relations -------------------------------------------------------------------------------------
+
+
+def test_every_relation_is_readable_when_empty_and_when_filled(catalog: Catalog) -> None:
+    for name in RELATIONS:
+        assert rows(catalog, name) == []
+    facts = (
+        *(Run(run_id="r", started_at=1), Attempt(run_id="r", attempt_id=0), A, Node(host_id="h", since=-5)),
+        *(
+            Communicator(run_id="r", attempt_id=0, communicator_id="c", ranks=(0, 1)),
+            Clock(run_id="r", attempt_id=0, clock="c"),
+        ),
+        Checkpoint(run_id="r", attempt_id=0, checkpoint_id="c"),
+        CheckpointShard(run_id="r", attempt_id=0, checkpoint_id="c", shard="s", source="log"),
+    )
+    catalog.publish(replace(publication("k"), facts=facts))
+    catalog.save_incident(INCIDENT)
+    for name in RELATIONS:
+        assert rows(catalog, name), name
+    assert catalog.relation_schema("communicators").field("ranks").type == pa.list_(pa.int32())
+    assert catalog.relation_schema("runs").field("started_at").type == pa.timestamp("ns", tz="UTC")
+    for read in (catalog.relation, catalog.relation_schema):
+        with pytest.raises(NotFound, match="no catalog relation nothing"):
+            read("nothing")
+
+
+def test_the_files_relation_shows_ranges_and_versions(catalog: Catalog) -> None:
+    catalog.publish(Publication(files=(data_file("1"),)))
+    (found,) = rows(catalog, "files")
+    assert {name: value for name, value in found.items() if value is not None} == {
+        "table_name": "spans",
+        "file_id": "1",
+        "path": "spans/1.parquet",
+        "rows": 10,
+        "size_bytes": 100,
+        "step_from": 1,
+        "step_to": 9,
+        "schema_version": 1,
+        "begin_version": 1,
+    }
