@@ -187,7 +187,7 @@ class LocalStore:
             _raise_local(error, key)
 
     def size(self, key: str) -> int:
-        """See `Store.size`."""
+        """See `Store.size`; raises NotFound."""
         path = self.path(key)
         try:
             found = path.stat()
@@ -309,7 +309,7 @@ class S3Store:
             _raise_s3(error, key)
 
     def size(self, key: str) -> int:
-        """See `Store.size`."""
+        """See `Store.size`; raises NotFound."""
         return int(self._call("info", key)["size"])
 
     def exists(self, key: str) -> bool:

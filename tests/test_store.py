@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,10 @@ from lake.store import Store, encode_segment, open_store
 
 
 @pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "local":
-        yield open_store(str(tmp_path / "a lake"))
-    else:
-        services = pytest.importorskip("tests.services")
-        with services.s3() as url:
-            yield open_store(f"{url}/prefix")
+        return open_store(str(tmp_path / "a lake"))
+    return open_store(f"{request.getfixturevalue('s3_bucket')}/{secrets.token_hex(8)}")
 
 
 def test_what_is_put_is_read(store: Store) -> None:
