@@ -310,7 +310,10 @@ class S3Store:
 
     def size(self, key: str) -> int:
         """See `Store.size`; raises NotFound."""
-        return int(self._call("info", key)["size"])
+        found = self._call("info", key)
+        if found["type"] != "file":
+            raise NotFound(f"no object {key!r} in the store")
+        return int(found["size"])
 
     def exists(self, key: str) -> bool:
         """See `Store.exists`."""
