@@ -209,10 +209,14 @@ def dump(path: Path, run_id: str | None, attempt_id: int | None, rank_id: int) -
     entries = []
     for entry in content.get("entries", []):
         own = identity | {"source": "flight_recorder", "evidence_ref": ref, "ts": entry["time_created_ns"]}
-        own |= {"communicator_id": entry["process_group"][0], "op": entry["profiling_name"].split(":")[-1]}
+        name, _, peer = entry["profiling_name"].split(":")[-1].partition(" ")
+        own |= {"communicator_id": entry["process_group"][0], "op": name.removeprefix("_").removesuffix("_base")}
+        if peer:
+            members = json.loads(content["pg_config"][own["communicator_id"]]["ranks"])
+            own["peer"] = members[int(re.split("->|<-", peer)[1])]
         own |= {"p2p": entry["is_p2p"], "state": entry["state"], "dtype": ",".join(entry["input_dtypes"])}
         own["seq"] = entry["p2p_seq_id" if entry["is_p2p"] else "collective_seq_id"]
-        own["attributes"] = [(key, json.dumps(entry[key])) for key in ("input_sizes", "output_sizes", "profiling_name")]
+        own["attributes"] = [(key, json.dumps(entry[key])) for key in ("input_sizes", "output_sizes", "retired")]
         entries.append(own | {"scheduled_at": entry["time_created_ns"], "timeout_ns": entry["timeout_ms"] * 1_000_000})
     groups = [
         {"communicator_id": name, "description": group["desc"], "ranks": json.loads(group["ranks"])}
@@ -220,7 +224,8 @@ def dump(path: Path, run_id: str | None, attempt_id: int | None, rank_id: int) -
         if group["ranks"] != "[]"
     ]
     groups = [{"run_id": run_id, "attempt_id": attempt_id} | group for group in groups]
-    return entries, groups, seen | {"rows": len(entries)}
+    rows = len(entries) + len(content.get("pg_status", {}))
+    return entries, groups, seen | {"rows": rows, "reason": None if entries else "empty dump"}
 
 
 def _placements(folder: Path) -> list[Row]:
