@@ -88,7 +88,7 @@ COLUMNS: Final = (
 
 
 def find(table: pa.Table, placements: pa.Table, flows: pa.Table, source: str | None) -> pa.Table:
-    """Rows of the function from the spans of one step, as `step_spans.spans_of` gives them, and the flows among them."""
+    """Rows of the function from the spans of one step as `step_spans.spans_of` gives them, and the flows among them."""
     spans = load(table)
     if len(spans) == 0:
         return schema_of(COLUMNS).empty_table()

@@ -162,6 +162,14 @@ def lookup(sets: tuple[Ints, Ints, Ints], group: Ints, time: Ints) -> Ints:
     return np.where(found, at, -1)
 
 
+def first_from(groups: Ints, starts: Ints, group: Ints, time: Ints) -> Ints:
+    """Index of the first of the sorted (groups, starts) in each query's group at or after its time, -1 for none."""
+    at = _last_at(groups, starts, group, time - 1) + 1
+    inside = at < len(groups)
+    inside[inside] = groups[at[inside]] == group[inside]
+    return np.where(inside, at, -1)
+
+
 @njit(cache=True)
 def _last_at(groups: Any, starts: Any, group: Any, time: Any) -> Any:  # pragma: no cover - compiled
     """Index of the last (group, start) that is <= each query, -1 for none."""
