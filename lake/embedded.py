@@ -17,6 +17,7 @@ from lake.catalog.contract import Catalog
 from lake.errors import Corrupt, Invalid, NotFound
 from lake.ingest.pipeline import ingest
 from lake.ingest.report import Report
+from lake.ingest.sources import CATALOG_FILE
 from lake.query.engine import Engine
 from lake.query.incidents import resolve
 from lake.query.result import Result
@@ -24,7 +25,6 @@ from lake.records import Identity
 from lake.settings import Settings
 from lake.store import Store, open_store
 
-CATALOG_FILE: Final = "catalog.sqlite"
 OBJECTS_FOLDER: Final = "objects"
 _CHUNK_BYTES: Final = 16 << 20
 

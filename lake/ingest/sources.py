@@ -9,9 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from lake.errors import Invalid
+
+CATALOG_FILE: Final = "catalog.sqlite"
+"""The file that makes a folder a lake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class Raw:
 def walk(paths: Sequence[str | os.PathLike[str]]) -> list[Input]:
     """Every file of the named files and folders, each once, folders recursively, in a stable order.
 
-    Symbolic links to folders are not followed inside a folder. Raises:
+    Inside a folder, hidden folders, lakes and symbolic links to folders are passed over. Raises:
         Invalid: a path does not exist.
     """
     found: dict[str, Input] = {}
@@ -114,7 +117,7 @@ def _named_file(path: Path) -> Input:
 def _walk_folder(path: Path) -> Iterator[Input]:
     top = Path(os.path.abspath(path))
     for folder, folders, files in os.walk(path):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not _passed_over(Path(folder) / name))
         for file in sorted(files):
             full = Path(folder) / file
             inside = Path(os.path.relpath(full, path))
@@ -125,6 +128,10 @@ def _walk_folder(path: Path) -> Iterator[Input]:
                 top=top,
                 named=False,
             )
+
+
+def _passed_over(folder: Path) -> bool:
+    return folder.name.startswith(".") or (folder / CATALOG_FILE).exists()
 
 
 def _text(path: Path) -> str:
