@@ -8,6 +8,7 @@ from lake.udf import (
     rank_waits,
     step_breakdown,
     stragglers,
+    wait_roots,
 )
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "rank_waits",
     "step_breakdown",
     "stragglers",
+    "wait_roots",
 ]
