@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 import lake
 from lake.catalog.errors import translated
-from lake.catalog.tables import SCHEMA_VERSION, TABLE_HEADS
+from lake.catalog.tables import METADATA, SCHEMA_VERSION, TABLE_HEADS
 from lake.errors import Invalid, Unavailable
 from lake.schemas import TABLES
 
@@ -152,8 +152,9 @@ def _run_migrations(connection: sa.Connection) -> None:
     from alembic.config import Config
 
     version = _version(connection)
-    if version is None and sa.inspect(connection).has_table("data_files"):
-        raise Invalid("database has tables of this name that are not a catalog: name an empty database")
+    foreign = sorted(set(METADATA.tables) & set(sa.inspect(connection).get_table_names()))
+    if version is None and foreign:
+        raise Invalid(f"database has tables that are not a catalog's, name an empty one: {', '.join(foreign)}")
     if not _MIGRATIONS.is_dir():
         raise Unavailable(f"migrations are not installed beside the package: {_MIGRATIONS}")
     config = Config()

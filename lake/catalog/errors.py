@@ -36,6 +36,7 @@ _PHRASES = (
     ("readonly", Invalid),
     ("not a database", Corrupt),
     ("malformed", Corrupt),
+    ("already exists", Invalid),
     # libpq gives no SQLSTATE when it could not log in
     ("password authentication failed", Invalid),
     ("does not exist", Invalid),

@@ -35,7 +35,7 @@ class Text(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
         """Text with collation C on PostgreSQL, plain text (binary order) on SQLite."""
-        return dialect.type_descriptor(sa.Text(collation="C") if dialect.name == "postgresql" else sa.Text())
+        return sa.Text(collation="C") if dialect.name == "postgresql" else sa.Text()
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
         """The text with NUL characters and lone surrogates replaced."""
