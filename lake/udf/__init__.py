@@ -1,7 +1,9 @@
 """Table functions: importing this package registers them."""
 
 from lake.udf import (
+    collective_check,
     critical_path,
+    critical_path_of,
     exposure_window,
     first_divergence,
     incident,
@@ -12,7 +14,9 @@ from lake.udf import (
 )
 
 __all__ = [
+    "collective_check",
     "critical_path",
+    "critical_path_of",
     "exposure_window",
     "first_divergence",
     "incident",
