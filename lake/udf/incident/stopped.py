@@ -227,7 +227,7 @@ def _progress(scope: Scope, attempt: int, rank: int) -> Row:
     """Last completed span and last step of a rank."""
     rows = scope.rows(
         f"SELECT step_id, name FROM spans WHERE {scope.where(attempt)} AND rank_id = {rank} AND source = 'otlp' "
-        "AND category IS DISTINCT FROM 'step' AND step_id IS NOT NULL "
+        "AND (category IS DISTINCT FROM 'step') AND step_id IS NOT NULL "
         "ORDER BY arrow_cast(ts, 'Int64') + coalesce(dur, 0) DESC LIMIT 1"
     )
     return rows[0] if rows else {"step_id": None, "name": None}
