@@ -96,7 +96,10 @@ def _attempt_stop(scope: Scope, attempt: int) -> Stop | None:
     crashed = device_ranks | killed_ranks | set(own_ranks)
     if crashed:
         stop.cause = "crash"
-        stop.culprits = [_culprit(scope, stop, rank, operation) for rank, operation in sorted(_named(stop, crashed))]
+        stop.culprits = [
+            _culprit(scope, stop, rank, stop.signal or "failed", _reached_step(scope, attempt, rank, roots))
+            for rank in sorted(crashed)
+        ]
     elif roots:
         _hang(scope, stop, roots)
     else:
@@ -108,10 +111,6 @@ def _attempt_stop(scope: Scope, attempt: int) -> Stop | None:
     stop.victims = _victims(scope, stop, roots, errors)
     _missing_ranks(scope, stop)
     return stop
-
-
-def _named(stop: Stop, ranks: set[int]) -> list[tuple[int, str]]:
-    return [(rank, stop.signal or "failed") for rank in ranks]
 
 
 def _scheduler_finding(scope: Scope, stop: Stop) -> None:
@@ -233,18 +232,38 @@ def _progress(scope: Scope, attempt: int, rank: int) -> Row:
     return rows[0] if rows else {"step_id": None, "name": None}
 
 
-def _culprit(scope: Scope, stop: Stop, rank: int, operation: str) -> Culprit:
+def _culprit(scope: Scope, stop: Stop, rank: int, operation: str, reached: int | None = None) -> Culprit:
+    """A culprit; `reached` is a step it must have reached by what its peers did, when its own record ends earlier."""
     last = _progress(scope, stop.attempt_id, rank)
     host, gpu = scope.device(stop.attempt_id, rank)
+    late = reached is not None and (last["step_id"] is None or last["step_id"] < reached)
     return Culprit(
         attempt_id=stop.attempt_id,
         rank_id=rank,
         host_id=host,
         gpu_uuid=gpu,
-        phase=last["name"],
+        phase=None if late else last["name"],
         operation=operation,
-        since_step=last["step_id"],
+        since_step=reached if late else last["step_id"],
     )
+
+
+def _reached_step(scope: Scope, attempt: int, rank: int, roots: list[Row]) -> int | None:
+    """The step a rank must have reached: who waits for it directly in step n had its part of step n - 1.
+
+    A process that dies takes its unsent spans along, so its own record may end some steps early.
+    """
+    waiting = [wait["rank"] for root in roots for wait in root["waits"] or [] if wait["waits_for"] == rank]
+    if not waiting:
+        return None
+    ranks = ", ".join(map(str, waiting))
+    row = scope.rows(
+        "SELECT max(step_id) AS step FROM ("
+        f"SELECT step_id FROM spans WHERE {scope.where(attempt)} AND rank_id IN ({ranks}) AND source = 'otlp' UNION ALL "
+        f"SELECT step_id FROM logs WHERE {scope.where(attempt)} AND rank_id IN ({ranks}) "
+        "AND event_name = 'attempt.failed') q"
+    )[0]
+    return None if row["step"] is None else row["step"] - 1
 
 
 def _hang(scope: Scope, stop: Stop, roots: list[Row]) -> None:
