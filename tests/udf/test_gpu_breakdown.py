@@ -55,13 +55,7 @@ def test_function_on_rows_of_the_lake():
         event("Memcpy DtoH", "gpu_memcpy", 200, 10, "7"),
     ]
     ask = engine(spans=rows)
-    expected = {
-        "rank_id": 1,
-        "idle_ns": 20,
-        "compute_ns": 50,
-        "non_compute_ns": 40,
-        "total_ns": 110,
-        "evidence_ref": "ev:t",
-    }
+    times = {"idle_ns": 20, "compute_ns": 50, "non_compute_ns": 40, "total_ns": 110}
+    expected = {"rank_id": 1, **times, "evidence_ref": "ev:t"}
     assert _run(ask, "ev:t").to_pylist() == [expected]
     assert _run(ask, "ev:none").num_rows == 0
