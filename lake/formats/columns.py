@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lake.errors import Invalid
 from lake.records import Identity
-from lake.schemas import ATTRIBUTES, TABLES
+from lake.schemas import ATTRIBUTES, IDENTITY_ALIASES, TABLES
 
 Column = Any
 """A column handed to `conform`: Arrow array, chunked array, numpy array, or one scalar for all rows (None: null)."""
@@ -72,6 +72,23 @@ def fill_identity(columns: dict[str, Column], identity: Identity) -> None:
             columns[name] = pc.fill_null(column, pa.scalar(value, column.type)) if column.null_count else column
         elif column is None:
             columns[name] = pa.scalar(value, schema.field(name).type).as_py()
+
+
+def identity_aliases(extra: str) -> dict[str, tuple[str, ...]]:
+    """Attribute names of every identity column in order of preference; those of `Settings.identity_aliases` first.
+
+    Raises:
+        Invalid: `extra` is not of the form `column=name,name;column=name`, or names no identity column.
+    """
+    names = dict(IDENTITY_ALIASES)
+    for part in filter(None, (part.strip() for part in extra.split(";"))):
+        column, equals, aliases = part.partition("=")
+        column = column.strip()
+        if not equals or column not in names:
+            known = ", ".join(names)
+            raise Invalid(f"identity_aliases takes column=name,name;… with a column of {known}, got {part!r}")
+        names[column] = (*(alias.strip() for alias in aliases.split(",") if alias.strip()), *names[column])
+    return names
 
 
 def attribute_columns(
