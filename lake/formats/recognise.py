@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Final
 
-from lake.formats import flight_recorder, manifest, scheduler, stacks, stdout, timeline, topology
+from lake.formats import chrome, flight_recorder, manifest, otlp, scheduler, stacks, stdout, timeline, topology
 from lake.formats.base import Format
 from lake.formats.texts import looks_like_text
 
@@ -16,6 +16,8 @@ FORMATS: Final[tuple[Format, ...]] = (
     topology.FORMAT,
     manifest.FORMAT,
     scheduler.FORMAT,
+    *otlp.FORMATS,
+    *chrome.FORMATS,
     *stacks.FORMATS,
     stdout.FORMAT,
 )

@@ -26,7 +26,6 @@ _LINE: Final = r"^(?P<stack>.*\S)\s+(?P<count>\d{1,18})\s*$"
 _CONTEXT: Final = r"^(?:process \d+:|thread \(\d+\)(?::|;|$)|thread \(0x[0-9a-fA-F]+\))"
 _FRAME: Final = re.compile(r"^(?P<function>.*?) \((?P<file>[^()]*?)(?::(?P<line>\d{1,9}))?\)$", re.DOTALL)
 _PYSPY_LINE: Final = re.compile(r"^(?:process \d+:|thread \()|\([^();]+\.pyx?:\d+\)(?:;| \d+$)")
-_SAMPLE_LINE: Final = re.compile(r"^\S.* [ \t]*\d{1,18}$")
 _NOT_STACKS: Final = re.compile(
     r"^\s*[0-9a-f]{4,16} \S+|^\S+\s+\d+(/\d+)?\s+(\[\d+\]\s+)?\d+\.\d+:|^(#|@ |events:|version:)", re.M
 )
@@ -39,7 +38,7 @@ def _sniff(name: str, head: bytes) -> str | None:
     lines = [line for line in split_lines(head).values.to_pylist() if line.strip()]
     if len(head) >= 1 << 16:
         lines = lines[:-1] or lines
-    samples = [line for line in lines if _SAMPLE_LINE.match(line)]
+    samples = [line for line in lines if _has_count(line)]
     if not samples or len(samples) * 2 < len(lines) or _NOT_STACKS.search("\n".join(lines[:200])):
         return None
     if sum(1 for line in samples if _PYSPY_LINE.search(line)) * 2 > len(samples):
@@ -47,6 +46,11 @@ def _sniff(name: str, head: bytes) -> str | None:
     stacked = sum(";" in line for line in samples)
     named = bool(re.search(r"collapse|\.folded$|\.raw$", name.lower()))
     return COLLAPSED if stacked * 2 > len(samples) or named else None
+
+
+def _has_count(line: str) -> bool:
+    stack, _, count = line.rstrip().rpartition(" ")
+    return bool(stack.strip()) and count.isascii() and count.isdigit() and len(count) <= 18
 
 
 def decode(source: Source) -> Decoded:

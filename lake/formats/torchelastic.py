@@ -22,7 +22,7 @@ _MARKS: Final = (
     r"^(?:Failures:|Root Cause \(first observed failure\):|\[\d+\]:|=+|-+"
     r"|  (?:time|host|rank|exitcode|error_file|traceback)\s*: .*)\s*$"
 )
-_FIELD: Final = re.compile(r"^  (\w+)\s*: (.*?)\s*$")
+_FIELD: Final = re.compile(r"^  (\w+) *: (.*)$")
 _HEADER: Final = re.compile(r"^\[(\d{1,7})\]:\s*$")
 _RANK: Final = re.compile(r"^(\d{1,7}) \(local_rank: (\d{1,7})\)")
 _EXIT: Final = re.compile(r"^(-?\d{1,9}) \(pid: (\d{1,10})\)(?:\s+\((\w+)\))?")
@@ -47,7 +47,8 @@ def failures(lines: pa.StringArray) -> dict[int, Failure]:
     found: dict[int, Failure] = {}
     section, start = "", -1
     block: list[str] = []
-    for index, line in [*zip(marked, lines.take(pa.array(marked, pa.int64())).to_pylist(), strict=True), (-1, "")]:
+    texts = pc.utf8_rtrim_whitespace(lines.take(pa.array(marked, pa.int64()))).to_pylist()
+    for index, line in [*zip(marked, texts, strict=True), (-1, "")]:
         field = _FIELD.match(line)
         if start >= 0 and field and index == start + len(block):
             block.append(line)
