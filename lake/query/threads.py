@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+_SETTLE_S: Final = 0.05
+
+
+@atexit.register
+def _settle() -> None:
+    """Let threads of the engine's runtime leave Python before it ends: one that is late aborts the process."""
+    time.sleep(_SETTLE_S)
 
 
 def start(work: Callable[[], T], name: str) -> Future[T]:
