@@ -57,8 +57,18 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; gives its exit code, and turns every error into one line on stderr."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run one command; gives its exit code, and turns every error into one line on stderr.
+
+    Without `argv` it is the program: it takes the process's arguments and ends the process.
+    """
+    if argv is not None:
+        return _run(list(argv))
+    code = _run(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # a query that was cancelled may still compute on a thread that nothing can stop
+
+
+def _run(arguments: list[str]) -> int:
     try:
         parsed = build_parser(_command(arguments)).parse_args(arguments)
         code = int(import_module(f"lake.cli.{parsed.command}").run(parsed))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import asdict, fields
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake.catalog.facts import merge_placement
 from lake.records import Identity, Placement
 
 DEVICE: Final = ("host_id", "gpu_uuid", "nic_id", "topology_version")
@@ -27,8 +30,9 @@ class Placements:
     """
 
     def __init__(self, placements: Iterable[Placement]) -> None:
-        latest = {(p.run_id, p.attempt_id, p.rank_id, p.valid_from): p for p in placements}
-        ordered = sorted(latest.values(), key=lambda p: (*_key(p), _ALWAYS if p.valid_from is None else p.valid_from))
+        ordered = sorted(
+            _merged(placements), key=lambda p: (*_key(p), _ALWAYS if p.valid_from is None else p.valid_from)
+        )
         self._placements = ordered
         keys = list(dict.fromkeys(_key(p) for p in ordered))
         self._runs = pa.array(sorted({run for run, _, _ in keys}), pa.string())
@@ -104,6 +108,15 @@ class Placements:
         known = pc.and_(pc.and_(run_code.is_valid(), attempt_code.is_valid()), rank.is_valid())
         pair = _ints(run_code) * len(self._attempts) + _ints(attempt_code)
         return np.where(np.asarray(known), (pair << 32) + _ints(rank) + (1 << 31), -1)
+
+
+def _merged(placements: Iterable[Placement]) -> list[Placement]:
+    """Facts about the same placement as one, by the catalog's own rule."""
+    ranks: defaultdict[tuple[str, int, int], list[dict[str, Any]]] = defaultdict(list)
+    for placement in dict.fromkeys(placements):
+        merge_placement(ranks[_key(placement)], asdict(placement))
+    names = [field.name for field in fields(Placement)]
+    return [Placement(**{name: row[name] for name in names}) for rows in ranks.values() for row in rows]
 
 
 def _key(placement: Placement) -> tuple[str, int, int]:

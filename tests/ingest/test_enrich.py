@@ -46,6 +46,15 @@ def test_a_rank_placed_once_has_its_device_at_any_time() -> None:
     assert filled["gpu_uuid"].to_pylist() == ["A", "A"]
 
 
+def test_a_fact_without_times_speaks_of_the_placement_it_does_not_contradict() -> None:
+    dated = place("r", 0, 1, "A", 10, 20)
+    undated = Placement(run_id="r", attempt_id=0, rank_id=1, gpu_uuid="A", nic_id="n")
+    for known in ([dated, undated], [undated, dated]):
+        filled = Placements(known).fill(rows(("r", 0, 1, None), ("r", 0, 1, 15)))
+        assert filled["gpu_uuid"].to_pylist() == ["A", "A"]
+        assert filled["nic_id"].to_pylist() == ["n", "n"]
+
+
 def test_what_a_row_says_itself_is_kept() -> None:
     filled = Placements([place("r", 0, 1, "A")]).fill(rows(("r", 0, 1, 5), host="own"))
     assert (filled["host_id"].to_pylist(), filled["gpu_uuid"].to_pylist()) == (["own"], ["A"])
