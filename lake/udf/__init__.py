@@ -1,12 +1,14 @@
 """Table functions: importing this package registers them."""
 
 from lake.udf import (
+    align_clocks,
     collective_check,
     critical_path,
     critical_path_of,
     exposure_window,
     first_divergence,
     flame,
+    gpu_breakdown,
     incident,
     rank_waits,
     step_breakdown,
@@ -15,12 +17,14 @@ from lake.udf import (
 )
 
 __all__ = [
+    "align_clocks",
     "collective_check",
     "critical_path",
     "critical_path_of",
     "exposure_window",
     "first_divergence",
     "flame",
+    "gpu_breakdown",
     "incident",
     "rank_waits",
     "step_breakdown",

@@ -39,7 +39,7 @@ from lake.udf.registry import Argument, Ask, Column, TableFunction, register
 from lake.udf.relations import fetch, literal, of_attempt, schema_of
 from lake.udf.step_breakdown import placed
 from lake.udf.step_spans import placements_of, spans_of
-from lake.udf.timeline import COMMUNICATION, DATA_LOADING, GC, MEMCPY, WAIT, Spans, load
+from lake.udf.timeline import COMMUNICATION, DATA_LOADING, GC, MEMCPY, WAIT, Spans, load, main_phases
 
 Ints = npt.NDArray[np.int64]
 
@@ -68,7 +68,7 @@ COLUMNS: Final = (
     Column("span_id", pa.string(), "innermost span, for a delay the kernel delayed; null when nothing is recorded"),
     Column("name", pa.string(), "name of the span; null when nothing is recorded"),
     Column("category", pa.string(), "category of the span; null when it has none"),
-    Column("phase", pa.string(), "innermost phase the span is in; null outside all phases"),
+    Column("phase", pa.string(), "phase of the span, else of the rank at that time; null outside all phases"),
     Column("track", pa.string(), "track of the span; null when the source names none"),
     Column("edge_kind", pa.string(), "how the path got here: " + ", ".join(KINDS)),
     Column("via", pa.string(), "how the operation shared with the rank before was matched; null within a rank"),
@@ -224,6 +224,7 @@ def _rows(
     shift = np.zeros(len(spans.steps), np.int64)
     shift[spans.cell] = spans.table["shift_ns"].to_numpy()
     phase = np.append(spans.phase, -1)[span]
+    phase = np.where((phase < 0) & (span >= 0), main_phases(spans, strands.tracks, cell, start), phase)
     columns: dict[str, Any] = {
         "ordinal": np.arange(len(lane)),
         "rank_id": spans.ranks[cell],

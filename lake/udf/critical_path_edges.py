@@ -50,6 +50,8 @@ class Lanes:
     cell: Ints
     of_span: Ints
     """lane every span belongs to"""
+    tracks: Pieces
+    """what `track_pieces` gives"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def lanes(spans: Spans) -> Lanes:
     lane_of_track[streams] = cells + np.arange(len(streams))
     of_span = np.where(spans.on_gpu, lane_of_track[spans.track], spans.cell)
     lane_cell = np.concatenate((np.arange(cells), spans.track_cell[streams]))
-    return Lanes(merged, np.searchsorted(merged.group, np.arange(count + 1)), lane_cell, of_span)
+    return Lanes(merged, np.searchsorted(merged.group, np.arange(count + 1)), lane_cell, of_span, pieces)
 
 
 def jumps(spans: Spans, lanes_: Lanes, groups: Groups, waits_: Waits, flows: pa.Table) -> Jumps:

@@ -129,8 +129,8 @@ register(
         ),
         columns=COLUMNS,
         example=(
-            "SELECT bound_by, sum(dur) / 1e3 AS us FROM critical_path_of("
-            "(SELECT evidence_ref FROM evidence WHERE kind = 'kineto' LIMIT 1), 'ProfilerStep', 0) GROUP BY bound_by"
+            "SELECT bound_by, sum(dur) / 1e3 AS us "
+            "FROM critical_path_of('ev:c4234797e4dfcaedf14417ca35e16c93', 'ProfilerStep', 0) GROUP BY bound_by"
         ),
         run=_run,
     )

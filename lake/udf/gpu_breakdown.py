@@ -71,7 +71,7 @@ register(
         reads=("spans",),
         arguments=(Argument("evidence_ref", str, "the trace"),),
         columns=COLUMNS,
-        example="SELECT idle_ns / 1e3 AS idle_us, compute_ns / 1e3 AS compute_us FROM gpu_breakdown('ev:0123456789')",
+        example="SELECT idle_ns, compute_ns, non_compute_ns FROM gpu_breakdown('ev:c4234797e4dfcaedf14417ca35e16c93')",
         run=_run,
     )
 )

@@ -110,15 +110,14 @@ def load(table: pa.Table) -> Spans:
     """Columns of the rows of `spans` (`step_id, rank_id, track, name, category, phase, correlation_id, ts_ns, dur`).
 
     Rows without step, rank, start or with no positive duration are left out, and so are annotations on device
-    tracks (they repeat what the kernels under them show).
+    tracks: they repeat what the kernels under them show.
     """
     usable = pc.and_(pc.and_(pc.is_valid(table["step_id"]), pc.is_valid(table["rank_id"])), pc.is_valid(table["ts_ns"]))
     table = table.filter(pc.and_(usable, pc.fill_null(pc.greater(table["dur"], 0), False))).combine_chunks()
     on_gpu = gpu_mask(table)
     cell, track, steps, ranks = _number_cells(table)
-    device_track = np.zeros(int(track.max(initial=-1)) + 1, np.bool_)
-    device_track[track[on_gpu]] = True
-    keep = on_gpu | ~device_track[track]
+    is_step = _true(pc.equal(table["category"], "step"))
+    keep = on_gpu | ~_device_tracks(cell, track, on_gpu, is_step)[track]
     if not keep.all():
         return load(table.filter(pa.array(keep)))
     start = _numbers(table["ts_ns"])
@@ -126,9 +125,8 @@ def load(table: pa.Table) -> Spans:
     parent = nest(start, end, track)
     phase, phases = _codes(table["phase"])
     launcher = _launchers(table, cell, on_gpu)
-    track_cell = np.zeros(len(device_track), np.int64)
+    track_cell = np.zeros(int(track.max(initial=-1)) + 1, np.int64)
     track_cell[track] = cell
-    is_step = _true(pc.equal(table["category"], "step"))
     launched = np.where((launcher >= 0) & (phase < 0), launcher, parent)
     return Spans(
         table=table,
@@ -148,6 +146,18 @@ def load(table: pa.Table) -> Spans:
         main_track=_main_tracks(len(steps), cell, track, np.where(on_gpu, 0, end - start), is_step),
         launcher=launcher,
     )
+
+
+def _device_tracks(cell: Ints, track: Ints, on_gpu: Bools, is_step: Bools) -> Bools:
+    """Per track: does it belong to a device; not when it is the rank's only track or holds its only step span."""
+    device = np.zeros(int(track.max(initial=-1)) + 1, np.bool_)
+    device[track[on_gpu]] = True
+    for needed in (np.ones(len(cell), np.bool_), is_step):
+        wanted, served = np.zeros((2, int(cell.max(initial=-1)) + 1), np.bool_)
+        wanted[cell[needed]] = True
+        served[cell[needed & ~device[track]]] = True
+        device[track[needed & (wanted & ~served)[cell]]] = False
+    return device
 
 
 def _number_cells(table: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
@@ -241,9 +251,13 @@ def windows(spans: Spans) -> tuple[Ints, Ints]:
 
 def piece_phases(spans: Spans, pieces: Pieces) -> Ints:
     """Phase of every piece of `track_pieces`: its owner's, else what the rank's main track is in at its start."""
-    phase = np.where(pieces.owner >= 0, spans.phase[pieces.owner], -1)
+    phase = spans.phase[pieces.owner]
     unset = np.flatnonzero(phase < 0)
-    main = spans.main_track[spans.track_cell[pieces.group[unset]]]
-    at = lookup((pieces.group, pieces.start, pieces.end), main, pieces.start[unset])
-    phase[unset] = np.where(at >= 0, phase[at], -1)
+    phase[unset] = main_phases(spans, pieces, spans.track_cell[pieces.group[unset]], pieces.start[unset])
     return phase
+
+
+def main_phases(spans: Spans, pieces: Pieces, cell: Ints, time: Ints) -> Ints:
+    """Phase that the main track of each cell is in at a time, -1 for none; `pieces` as of `track_pieces`."""
+    at = lookup((pieces.group, pieces.start, pieces.end), spans.main_track[cell], time)
+    return np.where(at >= 0, spans.phase[pieces.owner[at]], -1) if len(pieces) else at
