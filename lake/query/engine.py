@@ -20,6 +20,7 @@ from lake.query.explain import explained
 from lake.query.failures import Translated
 from lake.query.parameters import Parameters, bind
 from lake.query.planning import Planner
+from lake.query.presence import Presence
 from lake.query.result import Result
 from lake.query.scanned import Scanned
 from lake.query.session import READ_ONLY, Sessions, table_name
@@ -53,6 +54,7 @@ class Engine:
         self._store = store
         self._settings = settings
         self._planner = Planner(catalog, settings)
+        self._presence = Presence(store)
         self._sessions = Sessions(catalog, store, settings)
         self._totals = lru_cache(maxsize=64)(lambda token: catalog.table_totals(Snapshot.parse(token)))
 
@@ -120,6 +122,7 @@ class Engine:
                 for name, predicate in reads.tables.items():
                     never = isinstance(predicate, Never)
                     files = [] if never else self._catalog.files(table_name(name), query.snapshot, predicate)
+                    self._presence.check(files)
                     query.scanned.add_table(table_name(name), files, predicate)
                     lent.set_files(name, [self._store.uri(file.path) for file in files])
                 for name in reads.relations:

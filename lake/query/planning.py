@@ -67,11 +67,11 @@ class Planner:
 
 
 def _scans(plan: LogicalPlan) -> Iterator[Any]:
-    """Every table scan below a plan; deep plans are walked without recursion."""
+    """Every table scan below a plan, in its order; deep plans are walked without recursion."""
     waiting = [plan]
     while waiting:
         node = waiting.pop()
         variant = node.to_variant()
         if isinstance(variant, TableScan):
             yield variant
-        waiting.extend(node.inputs())
+        waiting.extend(reversed(node.inputs()))

@@ -58,7 +58,7 @@ def conjunction(parts: Iterable[Predicate]) -> Predicate:
         if isinstance(part, Never):
             return part
         if not isinstance(part, Always):
-            kept[part] = None
+            kept.update(dict.fromkeys(part.parts if isinstance(part, And) else (part,)))
     return And(tuple(kept)) if len(kept) > 1 else next(iter(kept), Always())
 
 
@@ -69,8 +69,8 @@ def disjunction(parts: Iterable[Predicate]) -> Predicate:
         if isinstance(part, Always):
             return part
         if not isinstance(part, Never):
-            kept[part] = None
-    return Or(tuple(kept)) if len(kept) > 1 else next(iter(kept), Never())
+            kept.update(dict.fromkeys(part.parts if isinstance(part, Or) else (part,)))
+    return _one_of(Or(tuple(kept)), negated=False) if len(kept) > 1 else next(iter(kept), Never())
 
 
 def _raw(expression: Any) -> Any:
@@ -167,17 +167,24 @@ def _read_in(expression: Any, schema: pa.Schema, wanted: bool) -> Predicate:
         if any(_scalar(item) is None for item in items):
             return Never()
         return _one_of(conjunction(_compare(variant.expr(), "!=", item, schema) for item in items), negated=True)
-    return _one_of(disjunction(_compare(variant.expr(), "=", item, schema) for item in items), negated=False)
+    return disjunction(_compare(variant.expr(), "=", item, schema) for item in items)
 
 
 def _one_of(predicate: Predicate, *, negated: bool) -> Predicate:
     """Comparisons of one column with many values as one list."""
     parts = predicate.parts if isinstance(predicate, And | Or) else ()
-    wanted = "!=" if negated else "="
-    leaves = [part for part in parts if isinstance(part, Compare) and part.op == wanted]
-    if not parts or len(leaves) != len(parts) or len({leaf.column for leaf in leaves}) != 1:
+    lists = [_as_list(part, negated=negated) for part in parts]
+    known = [each for each in lists if each is not None]
+    if not parts or len(known) != len(lists) or len({each.column for each in known}) != 1:
         return predicate
-    return OneOf(leaves[0].column, tuple(leaf.value for leaf in leaves), negated=negated)
+    values = dict.fromkeys(value for each in known for value in each.values)
+    return OneOf(known[0].column, tuple(values), negated=negated)
+
+
+def _as_list(part: Predicate, *, negated: bool) -> OneOf | None:
+    if isinstance(part, Compare) and part.op == ("!=" if negated else "="):
+        return OneOf(part.column, (part.value,), negated=negated)
+    return part if isinstance(part, OneOf) and part.negated is negated else None
 
 
 def _read_like(expression: Any, schema: pa.Schema, wanted: bool) -> Predicate:
