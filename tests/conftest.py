@@ -32,7 +32,7 @@ def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Address of a catalog that is not there yet, on both databases."""
     if request.param == "sqlite":
         return str(tmp_path / "catalog.db")
-    return services.create_database(request.getfixturevalue("postgres_server"), f"test_{next(_NUMBERS)}")
+    return services.create_schema(request.getfixturevalue("postgres_server"), f"test_{next(_NUMBERS)}")
 
 
 @pytest.fixture(scope="session")

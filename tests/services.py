@@ -66,6 +66,13 @@ def create_database(server_url: str, name: str) -> str:
     return f"{server_url.rpartition('/')[0]}/{name}"
 
 
+def create_schema(database_url: str, name: str) -> str:
+    """A fresh schema of a database; gives the URL by which connections see only that (cheaper than a database)."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(f'CREATE SCHEMA "{name}"')
+    return f"{database_url}?options=-csearch_path%3D{name}"
+
+
 @contextlib.contextmanager
 def s3() -> Iterator[str]:
     """A fresh S3 service; gives the URL of an empty bucket, and sets the `AWS_*` variables by which clients find it."""

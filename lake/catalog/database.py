@@ -88,10 +88,9 @@ class DatabaseCatalog:
         """
         if table not in TABLES:
             raise NotFound(f"no table {table}: there are {', '.join(TABLES)}")
-        columns = [DATA_FILES.c[name] for name in ("file_id", "path", "rows", "size_bytes", "schema_version")]
-        query = sa.select(*columns).where(_visible(table, snapshot), condition(table, predicate))
+        query = files_query(table, snapshot.versions.get(table, 0), predicate)
         with self._reading() as connection:
-            rows = connection.execute(query.order_by(DATA_FILES.c.path)).mappings()
+            rows = connection.execute(query).mappings()
             return [DataFile(table=table, ranges={}, sets={}, **row) for row in rows]
 
     def table_totals(self, snapshot: Snapshot) -> dict[str, tuple[int, int, int]]:
@@ -99,7 +98,9 @@ class DatabaseCatalog:
         totals = (sa.func.count(), sa.func.sum(DATA_FILES.c.rows), sa.func.sum(DATA_FILES.c.size_bytes))
         query = sa.select(DATA_FILES.c.table_name, *totals).group_by(DATA_FILES.c.table_name)
         with self._reading() as connection:
-            rows = connection.execute(query.where(sa.or_(*(_visible(table, snapshot) for table in TABLES))))
+            rows = connection.execute(
+                query.where(sa.or_(*(_visible(table, snapshot.versions.get(table, 0)) for table in TABLES)))
+            )
             found = {name: (int(files), int(count), int(size)) for name, files, count, size in rows}
         return {table: found.get(table, (0, 0, 0)) for table in TABLES}
 
@@ -181,7 +182,13 @@ class DatabaseCatalog:
         self._engine.dispose()
 
 
-def _visible(table: str, snapshot: Snapshot) -> sa.ColumnElement[bool]:
-    version = snapshot.versions.get(table, 0)
+def files_query(table: str, version: int, predicate: Predicate) -> sa.Select[tuple[str, str, int, int, int]]:
+    """Files of a table at a version that may hold a matching row: the columns of `DataFile`, by path."""
+    own = DATA_FILES.c
+    query = sa.select(own.file_id, own.path, own.rows, own.size_bytes, own.schema_version)
+    return query.where(_visible(table, version), condition(table, predicate)).order_by(own.path)
+
+
+def _visible(table: str, version: int) -> sa.ColumnElement[bool]:
     begin, end = DATA_FILES.c.begin_version, DATA_FILES.c.end_version
     return sa.and_(DATA_FILES.c.table_name == table, begin <= version, sa.or_(end.is_(None), end > version))

@@ -39,8 +39,9 @@ def publish(connection: sa.Connection, publication: Publication) -> Publication:
         Conflict: some of its batches are known and it has new files: they hold rows that are already there.
         Invalid: a value is out of range, or a file is of no table.
     """
-    for item in (*publication.files, *publication.evidence, *publication.facts, *publication.coverage):
-        check(item)
+    for field in fields(publication):
+        for item in getattr(publication, field.name):
+            check(item)
     batches = _add_batches(connection, publication.batches)
     if publication.batches and not batches:
         return Publication()
@@ -66,8 +67,11 @@ def check(item: Any) -> None:
             check(value)
         for part in value if isinstance(value, tuple) else (value,):
             _check_value(type(item).__name__.lower(), field.name, part)
-    if isinstance(item, DataFile) and item.table not in TABLES:
-        raise Invalid(f"data file of table {item.table}: use one of {', '.join(TABLES)}")
+    if isinstance(item, DataFile):
+        if item.table not in TABLES:
+            raise Invalid(f"data file of table {item.table}: use one of {', '.join(TABLES)}")
+        for known in item.ranges.values():
+            check(known)
 
 
 def _check_value(kind: str, name: str, value: Any) -> None:

@@ -129,7 +129,7 @@ def kept(catalog: Catalog, files: Sequence[DataFile], predicate: Predicate) -> s
     return known & {file.file_id for file in found}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(contents=FILES, predicates=st.lists(PREDICATES, min_size=1, max_size=6))
 def test_no_file_with_a_matching_row_is_pruned(
     catalog: Catalog, contents: list[list[Row]], predicates: list[Predicate]
@@ -148,7 +148,7 @@ def _storable(rows: list[Row], leaf: Predicate) -> bool:
     return not any("\0" in text for text in [*texts, repr(leaf).replace("\\x00", "\0")])
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(ROWS, max_size=4), leaf=LEAVES)
 def test_one_comparison_prunes_all_that_statistics_allow(catalog: Catalog, rows: list[Row], leaf: Predicate) -> None:
     """Sets tell everything of a column, ranges tell it up to the values between their ends."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
+import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 from lake.catalog import RELATIONS, Catalog, open_catalog
 from lake.errors import Conflict, Invalid, NotFound
@@ -40,7 +41,6 @@ from lake.records import (
     ValueSet,
 )
 from lake.schemas import TABLES
-from tests.paths import ROOT
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def test_threads_publishing_the_same_inputs_add_each_once(catalog: Catalog) -> N
 def test_processes_opening_and_publishing_at_once_lose_nothing(catalog_url: str) -> None:
     """The catalog does not exist before: the first opens race too."""
     keys = [f"k{number:02}" for number in range(12)]
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
+    with multiprocessing.get_context("forkserver").Pool(4) as pool:
         added = pool.starmap(_publish_all, [(catalog_url, keys[n * 3 :] + keys[: n * 3]) for n in range(4)])
     assert sum(added) == len(keys)
     with closing(open_catalog(catalog_url)) as catalog:
@@ -275,34 +275,31 @@ def test_facts_of_many_writers_merge_without_deadlock(catalog: Catalog) -> None:
     assert catalog.snapshot().versions["spans"] == 4
 
 
-_KILLED_AT_STATEMENT = """
-import os, signal, sys
-import sqlalchemy as sa
-from lake.catalog import open_catalog
-from tests.contract.test_catalog import publication
-catalog = open_catalog(sys.argv[1])
-left = int(sys.argv[2])
-def count(*_):
-    global left
-    left -= 1
-    if left < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-sa.event.listen(sa.Engine, "after_cursor_execute", count)
-sa.event.listen(sa.Engine, "commit", count)
-catalog.publish(publication("k"))
-"""
+def _publish_until_killed(url: str, statements: int) -> None:
+    """Publish, and die without a word after so many statements (a commit counts as one)."""
+    catalog = open_catalog(url)
+    left = itertools.count(statements, -1)
+
+    def count(*_: object) -> None:
+        if next(left) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for event in ("after_cursor_execute", "commit"):
+        sa.event.listen(sa.Engine, event, count)
+    catalog.publish(publication("k"))
+    catalog.close()
 
 
 def test_a_writer_killed_at_any_statement_leaves_all_or_nothing(catalog: Catalog, catalog_url: str) -> None:
-    killed = 0
-    for statement in range(100):
-        ended = subprocess.run(
-            [sys.executable, "-c", _KILLED_AT_STATEMENT, catalog_url, str(statement)], cwd=ROOT, check=False, timeout=60
-        )
-        if ended.returncode == 0:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    for killed in range(100):
+        writer = context.Process(target=_publish_until_killed, args=(catalog_url, killed))
+        writer.start()
+        writer.join(60)
+        if writer.exitcode == 0:
             break
-        assert ended.returncode == -signal.SIGKILL
-        killed += 1
+        assert writer.exitcode == -signal.SIGKILL
         assert {name: len(rows(catalog, name)) for name in RELATIONS} == dict.fromkeys(RELATIONS, 0)
         assert set(catalog.snapshot().versions.values()) == {0}
         assert catalog.batches(["k"]) == {}
