@@ -16,7 +16,7 @@ from lake.udf.robust import Floats, autocorrelation, group_medians, hottest_wind
 MIN_Z: Final = 6.0
 """Above the largest z of a healthy rank (5.3 over 1024 ranks), with room for the choice of the window."""
 MIN_SHARE: Final = 0.01
-"""Excess below this share of the step is nobody's problem."""
+"""Excess below this share of the step is nobody's problem (a fifth of it where many ranks tell what is usual)."""
 MIN_STEPS: Final = 4
 """Raised steps a window needs: fewer are spikes."""
 MIN_STEPS_SMALL: Final = 6
@@ -64,7 +64,7 @@ def distances(logs: Floats, setting: Setting) -> tuple[Floats, str]:
     centered = logs - nan_median(logs, axis=1, keepdims=True)
     everyone = np.zeros(logs.shape[0], np.int64)
     others = np.nan_to_num(leave_one_out(centered, everyone)) if logs.shape[0] > 1 else 0.0
-    return recentered(centered - others), "own_steps"
+    return recentered(centered - others, centered), "own_steps"
 
 
 def leave_one_out(logs: Floats, stages: Ints) -> Floats:
@@ -79,17 +79,18 @@ def leave_one_out(logs: Floats, stages: Ints) -> Floats:
     return out
 
 
-def recentered(distance: Floats) -> Floats:
+def recentered(distance: Floats, own: Floats) -> Floats:
     """Distances from the usual level, also for a unit that is slow in more than half of its steps.
 
-    Its median is then the slow level and its usual one a window below it; the level of that window is taken.
+    Its median is then the slow level and its usual one a window below it; the level of that window is taken,
+    provided that the unit itself (`own`, logs about its median) was faster there, and not the others slower.
     """
     out = distance.copy()
     for unit in range(distance.shape[0]):
         noise = max(float(spread(np.diff(distance[unit]))) / np.sqrt(2), 0.02)
         low, high, _ = hottest_window(-distance[unit], noise)
         below = nan_median(distance[unit, low : high + 1]) if high - low + 1 >= MIN_STEPS else 0.0
-        if below < -3 * noise:
+        if below < -3 * noise and nan_median(own[unit, low : high + 1]) < below / 2:
             out[unit] -= below
     return out
 
@@ -130,9 +131,9 @@ def sharpen(logs: Floats, distance: Floats, window: tuple[int, int]) -> tuple[in
     return (new_low, new_high) if near else window
 
 
-def judge(series: Series, setting: Setting) -> list[Verdict]:
-    """One verdict for every unit of a series."""
-    floor_ns = MIN_SHARE * max(float(np.median(setting.step_ns)) if setting.step_ns.size else 0.0, 1.0)
+def judge(series: Series, setting: Setting, small_share: float = MIN_SHARE) -> list[Verdict]:
+    """One verdict for every unit of a series; times below `small_share` of a step count as equal."""
+    floor_ns = small_share * max(float(np.median(setting.step_ns)) if setting.step_ns.size else 0.0, 1.0)
     logs = np.log(series.values + floor_ns)
     distance, method = distances(logs, setting)
     noise = noise_of(distance)
@@ -149,7 +150,7 @@ def judge(series: Series, setting: Setting) -> list[Verdict]:
         own = _measure(own, series.values[unit], distance[unit], inside, (noise, between))
         raised = int((distance[unit, inside] > level / 2).sum())
         steady = raised >= needed and _own_rise(logs[unit], inside, level, method)
-        large = own.excess_ns >= floor_ns and own.factor >= (1.015 if between else 1.1)
+        large = own.excess_ns >= floor_ns * (0.2 if between else 1.0) and own.factor >= (1.015 if between else 1.1)
         if steady and large and own.z >= MIN_Z:
             out.append(replace(own, first=low, last=high, flagged=True))
         else:
@@ -160,12 +161,12 @@ def judge(series: Series, setting: Setting) -> list[Verdict]:
 
 
 def noise_of(distance: Floats) -> float:
-    """Spread of one step's distance about its unit's level, no less than 2 %.
+    """Spread of one step's distance about its unit's level, no less than 2 % (0.2 % with many units).
 
     Taken from differences of successive steps: a rise that lasts enters only at its ends.
     """
     jumps = np.diff(distance, axis=1)
-    return max(float(spread(jumps)) / 2**0.5, 0.02)
+    return max(float(spread(jumps)) / 2**0.5, 0.02 if distance.shape[0] < SMALL else 0.002)
 
 
 def _measure(
@@ -183,7 +184,7 @@ def _measure(
     own_noise = max(noise[0], float(spread(outside)) if np.isfinite(outside).sum() >= MIN_STEPS else 0.0)
     correlation = autocorrelation(distance[chosen] - level)
     independent = max(count * (1 - correlation) / (1 + correlation), 1.0)
-    error = float(np.hypot(own_noise / np.sqrt(independent), noise[1]))
+    error = max(own_noise / float(np.sqrt(independent)), noise[1])
     excess = float(np.nanmean(values[chosen] * -np.expm1(-np.clip(distance[chosen], -2.5, None))))
     expected = float(np.nanmean(values[chosen])) - excess
     factor = float(np.nanmean(values[chosen])) / max(expected, 1.0)

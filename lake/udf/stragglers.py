@@ -18,7 +18,6 @@ import pyarrow as pa
 from lake.udf.phase_times import CATEGORIES, Ints, Series, Spans, coordinates, read_spans, step_time, work_series
 from lake.udf.registry import Argument, Ask, Column, TableFunction, register
 from lake.udf.relations import fetch, of_attempt, result
-from lake.udf.robust import nan_median
 from lake.udf.slow_windows import Setting, Verdict, judge
 from lake.udf.transfer_times import Operations, operations, own_times, transfers
 
@@ -45,6 +44,10 @@ COLUMNS: Final = (
 )
 
 
+SMALL_WAIT: Final = 0.05
+"""Share of a step below which own time inside communication is the ordinary jitter of entering and leaving."""
+
+
 def alone(units: int, spans: Spans) -> Setting:
     """A setting without peers: every unit is compared with its own other steps and with what happens to all."""
     return Setting(np.arange(units), np.arange(units), step_time(spans))
@@ -63,7 +66,7 @@ def straggler_verdicts(spans: Spans, coords: dict[str, Ints], entries: pa.Table)
     for found in operations(spans, coords):
         hot += [(found, v) for v in judge(transfers(found, spans), alone(len(found.members), spans)) if v.flagged]
         if not found.p2p:
-            verdicts += judge(own_times(found, spans, entries), alone(spans.ranks.size, spans))
+            verdicts += judge(own_times(found, spans, entries), alone(spans.ranks.size, spans), SMALL_WAIT)
     return _once(verdicts + _blamed(hot, verdicts, spans))
 
 
@@ -80,13 +83,13 @@ def _shared_verdicts(spans: Spans, work: list[Series], setting: Setting) -> list
     for series in work:
         if series.cause != "compute":
             continue
-        level = nan_median(series.values, axis=1)
-        stage_level = np.array([nan_median(level[setting.stages == stage]) for stage in setting.stages])
-        for groups, values in ((setting.stages, series.values), (setting.cells, series.values / stage_level[:, None])):
+        usual = np.nanquantile(np.where(np.isfinite(series.values), series.values, np.inf), 0.25, axis=1)
+        relative = series.values / np.maximum(usual, 1.0)[:, None]
+        for groups in (setting.stages, setting.cells):
             members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
             if len(members) < 2 or min(ranks.size for ranks in members) < 2:
                 continue
-            lowest = np.stack([np.min(values[ranks], axis=0) for ranks in members]) * float(nan_median(stage_level))
+            lowest = np.stack([np.min(relative[ranks], axis=0) for ranks in members]) * float(np.median(usual))
             shared = Series(series.phase, "imbalance", np.arange(len(members)), lowest)
             out += [(v, members[v.rank_id]) for v in judge(shared, alone(len(members), spans)) if v.flagged]
     return out
@@ -95,7 +98,10 @@ def _shared_verdicts(spans: Spans, work: list[Series], setting: Setting) -> list
 def uneven(
     verdicts: list[Verdict], shared: list[tuple[Verdict, Ints]], spans: Spans, setting: Setting
 ) -> list[Verdict]:
-    """The verdicts with every member of a slow stage or replica named for imbalance: work, not a device, differs."""
+    """The verdicts with every member of a slow stage or replica named for imbalance: work, not a device, differs.
+
+    So are the ranks of a replica that are all slow in some compute phase at the same time.
+    """
     by_rank = {(v.rank_id, v.phase): v for v in verdicts}
     for group, members in shared:
         for rank in members:
@@ -103,6 +109,12 @@ def uneven(
             mine = by_rank.get(key)
             if mine is not None:
                 by_rank[key] = replace(mine if mine.flagged else group, rank_id=key[0], cause="imbalance")
+    for cell in np.unique(setting.cells):
+        ranks = {int(rank) for rank in spans.ranks[setting.cells == cell]}
+        slow = [v for v in by_rank.values() if v.flagged and v.cause == "compute" and v.rank_id in ranks]
+        first, last = max((v.first for v in slow), default=0), min((v.last for v in slow), default=-1)
+        if len(ranks) > 1 and {v.rank_id for v in slow} == ranks and first <= last:
+            by_rank |= {(v.rank_id, v.phase): replace(v, cause="imbalance") for v in slow}
     return list(by_rank.values())
 
 
