@@ -56,7 +56,7 @@ class Alignment:
 
 
 def align(clocks: int, delays: Delays) -> Alignment:
-    """Biases of numbered clocks from one-way delays."""
+    """Biases of numbered clocks, at least one, from one-way delays between them."""
     origin = int(delays.time_ns.min()) if len(delays.time_ns) else 0
     window = int(delays.time_ns.max()) - origin if len(delays.time_ns) else 0
     bins = BINS if window > DRIFT_WINDOW_NS else 1
@@ -87,9 +87,8 @@ def _component(clocks: int, delays: Delays) -> tuple[npt.NDArray[np.bool_], int]
             break
         label = lower
     count = np.bincount(delays.source, minlength=clocks) + np.bincount(delays.target, minlength=clocks)
-    largest = label == np.argmax(np.bincount(label, minlength=clocks)) if clocks else label == 0
-    reference = int(np.argmax(np.where(largest, count, -1))) if clocks else 0
-    return largest, reference
+    largest = label == np.argmax(np.bincount(label, minlength=clocks))
+    return largest, int(np.argmax(np.where(largest, count, -1)))
 
 
 def _differences(

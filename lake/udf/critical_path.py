@@ -189,7 +189,7 @@ def _kinds(spans: Spans, strands: Lanes, path: tuple[Ints, ...]) -> Ints:
     parent = np.append(spans.parent, -1)[span]
     before = np.concatenate(([-2], span[:-1]))
     nested = (parent == before) | (np.append(spans.parent, -1)[before] == span)
-    result[plain & nested & (span >= 0)] = PARENT
+    result[plain & nested & (span >= 0) & (before >= 0)] = PARENT
     result[plain & (lane >= len(spans.steps))] = STREAM
     if len(result) and result[0] in (PROGRAM, PARENT, STREAM):
         result[0] = START
