@@ -16,7 +16,7 @@ from lake.records import Attempt, Communicator, Fact, Identity
 _NAME, _GROUP, _DTYPE, _NELEMS = "Collective name", "Process Group Name", "dtype", "In msg nelems"
 _SEQ: Final = ("Seq", "seq", "Seq num")
 _PEER: Final = ("Dst Rank", "Src Rank")
-_BYTES: Final = ("bytes", "Bytes")
+_BYTES: Final = ("bytes",)
 _SIZES: Final = {
     **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
     **dict.fromkeys(("Half", "BFloat16", "Short", "UInt16"), 2),

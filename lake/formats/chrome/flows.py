@@ -46,8 +46,8 @@ class Flows:
         """The span row each flow event binds to, -1 where there is none.
 
         Starts and steps, and ends with `bp: e`, bind to the slice of their thread they lie in, other ends to the next
-        one that begins there. A slice of that thread and time whose correlation is the flow's id comes first: kernels of
-        one stream may overlap.
+        one that begins there. A slice of that thread and time whose correlation is the flow's id comes first:
+        kernels of one stream may overlap.
         """
         thread, ts = events.thread[flow], events.ts[flow]
         if not len(slices.on_thread):

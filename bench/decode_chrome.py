@@ -1,0 +1,73 @@
+"""Trace JSON to Arrow tables: this decoder against a plain Python loop over `json` objects, one run, same tables.
+
+The large traces of the case collection are used where it is at hand (`$LAKE_CASES`), a generated one otherwise.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import time
+from pathlib import Path
+
+from bench.reference_chrome import decode as decode_by_loop
+from lake.formats.base import Source
+from lake.formats.chrome.decode import decode_trace
+
+CASES = Path(os.environ.get("LAKE_CASES", Path(__file__).resolve().parents[2] / "shared" / "cases"))
+TRACES = (
+    "kineto/tracelens__inference-xdit_sd_3.5-profile_trace_rank_0.json.gz",
+    "kineto/hta__mtia_trace_single_rank__mtia_rank_0.json.gz",
+)
+
+
+def generated(events: int) -> bytes:
+    """A Kineto-like trace: steps, operators with nested operators, launches, kernels and their flows."""
+    trace: list[dict[str, object]] = []
+    for at in range(events // 5):
+        ts, process = 1000.125 + at * 12.5, {"pid": 7, "tid": 7}
+        if at % 1000 == 0:
+            step = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{at // 1000}", "ts": ts, "dur": 12500.0}
+            trace.append(step | process)
+        args = {"External id": at, "Input Dims": [[32, 128], [128]], "Input type": ["float", "float"], "Ev Idx": at}
+        trace += [
+            {"ph": "X", "cat": "cpu_op", "name": "aten::linear", "ts": ts, "dur": 11.5, "args": args} | process,
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": ts + 3, "dur": 4.25}
+            | process
+            | {"args": {"External id": at, "cbid": 211, "correlation": at}},
+            {"ph": "X", "cat": "kernel", "name": "gemm_128x128", "pid": 0, "tid": 7, "ts": ts + 9, "dur": 3.5}
+            | {"args": {"device": 0, "stream": 7, "correlation": at, "grid": [32, 1, 2], "block": [128, 1, 1]}},
+            {"ph": "s", "id": at, "cat": "ac2g", "name": "ac2g", "ts": ts + 3} | process,
+            {"ph": "f", "id": at, "cat": "ac2g", "name": "ac2g", "ts": ts + 9, "pid": 0, "tid": 7, "bp": "e"},
+        ]
+    return json.dumps({"baseTimeNanoseconds": 1_790_857_026_000_000_000, "traceEvents": trace}).encode()
+
+
+def main() -> None:
+    """Print events/s of both sides and their ratio for each trace."""
+    paths = [CASES / name for name in TRACES if (CASES / name).exists()]
+    traces = [(path.name, gzip.decompress(path.read_bytes())) for path in paths] or [("generated", generated(200_000))]
+    warm = Source.of("warm", generated(1000))
+    decode_trace(warm, kineto=True)
+    for name, data in traces:
+        source = Source.of(name, data)
+        start = time.perf_counter()
+        tables = decode_trace(source, kineto=True).tables
+        ours = time.perf_counter() - start
+        start = time.perf_counter()
+        expected = decode_by_loop(data, source.sha256, kineto=True)
+        loop = time.perf_counter() - start
+        assert {key: table.num_rows for key, table in tables.items()} == {
+            key: table.num_rows for key, table in expected.items()
+        }
+        events = data.count(b'"ph"')
+        rate, plain = events / ours / 1e6, events / loop / 1e6
+        print(
+            f"{name}: {len(data) / 1e6:.0f} MB, {events} events; {rate:.2f} M events/s ({len(data) / ours / 1e6:.0f} MB/s), "
+            f"Python loop {plain:.3f} M events/s: {loop / ours:.1f} times"
+        )
+
+
+if __name__ == "__main__":
+    main()
