@@ -15,7 +15,7 @@ from lake.errors import Conflict
 from lake.ingest.crash import crash_point
 from lake.ingest.decode import Taken
 from lake.ingest.enrich import Placements
-from lake.ingest.writer import distinct_stacks, write_files
+from lake.ingest.writer import new_stacks, write_files
 from lake.records import DataFile, Evidence, Placement, Publication
 from lake.settings import Settings
 from lake.store import Store
@@ -34,6 +34,7 @@ class Buffer:
         self._settings = settings
         self._taken: list[Taken] = []
         self._keys: set[str] = set()
+        self._stacks: set[str] = set()
         self._rows = 0
         self._bytes = 0
         self._placed: list[Placement] = []
@@ -47,8 +48,12 @@ class Buffer:
         wanted = list(keys)
         return not self._keys.isdisjoint(wanted) or bool(self._catalog.batches(wanted))
 
-    def add(self, taken: Taken, data: bytes) -> None:
-        """Take a decoded file and store its raw bytes as evidence; publishes when the buffer is full."""
+    def add(self, taken: Taken, data: bytes) -> dict[str, int]:
+        """Take a decoded file and store its raw bytes as evidence; publishes when the buffer is full.
+
+        Gives the rows added by table: a stack that is buffered already is not added again.
+        """
+        taken = self._without_known_stacks(taken)
         self._taken.append(taken)
         self._keys.update(batch.batch_key for batch in taken.batches)
         self._rows += sum(taken.rows.values())
@@ -60,6 +65,7 @@ class Buffer:
         self._puts.append(self._pool.submit(self._store.put, taken.evidence.path, data))
         if self._rows >= self._settings.flush_rows or self._bytes >= self._settings.flush_bytes:
             self.flush()
+        return taken.rows
 
     def flush(self) -> None:
         """Write and publish what is buffered: evidence first, then files, then the one transaction.
@@ -85,7 +91,17 @@ class Buffer:
                 break
         self._taken.clear()
         self._keys.clear()
+        self._stacks.clear()
         self._rows = self._bytes = 0
+
+    def _without_known_stacks(self, taken: Taken) -> Taken:
+        if "stacks" not in taken.decoded.tables:
+            return taken
+        stacks = new_stacks(taken.decoded.tables["stacks"], self._stacks)
+        decoded = replace(taken.decoded, tables=taken.decoded.tables | {"stacks": stacks})
+        rows = {table: data.num_rows for table, data in sorted(decoded.tables.items())}
+        batches = tuple(replace(batch, rows=rows) for batch in taken.batches)
+        return replace(taken, decoded=decoded, batches=batches)
 
     def _publish(self) -> None:
         placements = self._placements()
@@ -122,7 +138,7 @@ class Buffer:
         files = []
         for table in sorted(parts):
             rows = pa.concat_tables(parts.pop(table))
-            rows = distinct_stacks(rows) if table == "stacks" else placements.fill(rows)
+            rows = rows if table == "stacks" else placements.fill(rows)
             for file, data in write_files(table, rows, self._settings):
                 self._store.put(file.path, data)
                 files.append(file)

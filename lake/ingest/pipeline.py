@@ -93,17 +93,17 @@ def _take(
         return _report(scanned, "refused", problems=(error.message,)), None
     if buffer.knows(batch.batch_key for batch in taken.batches):
         return _report(scanned, "duplicate", evidence=ref, problems=taken.problems), None
-    buffer.add(taken, raw.data)
-    return _taken_report(scanned, taken, ref), taken.key
+    rows = buffer.add(taken, raw.data)
+    return _taken_report(scanned, taken, rows), taken.key
 
 
-def _taken_report(scanned: Scanned, taken: Taken, ref: str) -> FileReport:
+def _taken_report(scanned: Scanned, taken: Taken, rows: dict[str, int]) -> FileReport:
     return FileReport(
         path=scanned.item.label,
         format=taken.evidence.kind,
         status="salvaged" if taken.decoded.salvaged else "taken",
-        rows=taken.rows,
-        evidence_ref=ref,
+        rows=rows,
+        evidence_ref=taken.evidence.evidence_ref,
         problems=taken.problems,
     )
 

@@ -63,14 +63,14 @@ def split_rows(rows: pa.Table, window_s: int) -> Iterator[pa.Table]:
         yield rows.filter(pa.array(group == number))
 
 
-def distinct_stacks(rows: pa.Table) -> pa.Table:
-    """One row per stack_id, the first: stacks are content-addressed."""
-    first = pc.min(rows["stack_id"].is_valid()).as_py()
-    if not first:
-        return rows
-    numbered = rows.select(["stack_id"]).append_column("n", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
-    kept = numbered.group_by("stack_id").aggregate([("n", "min")])["n_min"]
-    return rows if len(kept) == rows.num_rows else rows.take(kept.combine_chunks().sort())
+def new_stacks(rows: pa.Table, seen: set[str]) -> pa.Table:
+    """The rows whose stack_id is not among those seen, each once; what it gives is seen from then on."""
+    kept = []
+    for index, stack_id in enumerate(rows["stack_id"].to_pylist()):
+        if stack_id not in seen:
+            seen.add(stack_id)
+            kept.append(index)
+    return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept, pa.int64()))
 
 
 def _run_codes(column: pa.ChunkedArray) -> _Ints:

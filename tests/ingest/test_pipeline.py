@@ -43,7 +43,8 @@ def test_a_folder_is_taken_whole_and_a_second_time_adds_nothing(lake_address: Ad
         totals = lake.catalog.table_totals(lake.catalog.snapshot())
         # 2 stdout logs of 4 lines, 4 profiles of 2 stacks, 4 traces of 2 slices
         assert {"logs": 8, "samples": 8, "spans": 8}.items() <= first.rows.items()
-        assert {table: rows for table, (_, rows, _) in totals.items() if rows} == first.rows | {"stacks": 2}
+        assert {table: rows for table, (_, rows, _) in totals.items() if rows} == first.rows
+        assert first.rows["stacks"] == 2
         evidence = lake.catalog.relation("evidence").num_rows
         coverage = lake.catalog.relation("coverage").num_rows
     with lake_address.open() as lake:
@@ -202,7 +203,8 @@ def test_small_flushes_give_the_same_rows(request: pytest.FixtureRequest, tmp_pa
     folder = run_folder(tmp_path / "in")
     whole = make_address("folder", request, tmp_path / "whole").open()
     parts = make_address("folder", request, tmp_path / "parts").open(flush_rows=1)
-    assert whole.ingest(folder).as_dict() == parts.ingest(folder).as_dict()
+    one_report, many = whole.ingest(folder), parts.ingest(folder)
+    assert {file.path: file.status for file in one_report.files} == {file.path: file.status for file in many.files}
     for table in ("logs", "spans", "samples", "stacks"):
         query = f"SELECT * FROM {table}"
         assert sorted(map(str, whole.sql(query).rows())) == sorted(map(str, parts.sql(query).rows()))

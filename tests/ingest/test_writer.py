@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.ingest.writer import MAX_RUNS, MAX_WINDOWS, distinct_stacks, split_rows, write_files
+from lake.ingest.writer import MAX_RUNS, MAX_WINDOWS, new_stacks, split_rows, write_files
 from lake.parquet import read_table
 from lake.schemas import TABLES
 from lake.settings import Settings
@@ -56,4 +56,6 @@ def test_no_row_is_lost_or_doubled(given: list[tuple[str | None, int | None]]) -
 def test_a_stack_is_kept_once() -> None:
     schema = TABLES["stacks"].schema
     rows = {name: [None] * 4 for name in schema.names} | {"stack_id": ["x", "y", "x", "y"], "source": list("abcd")}
-    assert distinct_stacks(pa.table(rows, schema=schema))["source"].to_pylist() == ["a", "b"]
+    seen = {"y"}
+    assert new_stacks(pa.table(rows, schema=schema), seen)["source"].to_pylist() == ["a"]
+    assert seen == {"x", "y"}
