@@ -41,7 +41,7 @@ _JSON: Final = re.compile(rb"^\s*(\{\s*[\"}]|\[\s*[\[{\"\]])")
 _TEXT_FORMS: Final = (
     (_JSON, "JSON of no known form"),
     (re.compile(rb"^\s*<(\?xml|!doctype|html)", re.I), "XML or HTML"),
-    (re.compile(rb"^# (HELP|TYPE) ", re.M), "Prometheus text"),
+    (re.compile(rb"^# (HELP|TYPE|UNIT|EOF)\b", re.M), "Prometheus text"),
     (re.compile(rb"^\S.*\s\d+(/\d+)?\s+(\[\d+\]\s+)?\d+\.\d+:.*\n\s+[0-9a-f]+ ", re.M), "`perf script` output"),
     (re.compile(rb"^(version: 1\n|events: |creator: callgrind)", re.M), "a callgrind profile"),
     (

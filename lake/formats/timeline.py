@@ -26,7 +26,10 @@ NAME: Final = "timeline"
 _INTEGERS: Final = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id", "gmc")
 _COLUMNS: Final = (*_INTEGERS, "optype", "start_ts", "duration")
 _COLLECTIVE: Final = r"all-gather|reduce-scatter|all-reduce|broadcast|all-to-all"
-_MAX_ROWS: Final = 100_000_000
+_MAX_ROWS: Final = 50_000_000
+_MIN_ROWS: Final = 1_000_000
+_ROW_BYTES: Final = 88
+"""Of one row once decoded: eleven columns of 8 bytes."""
 _MAX_SECONDS: Final = 9e9
 
 
@@ -86,13 +89,16 @@ def _read(source: Source) -> pa.Table:
             raise Invalid(
                 f"a Parquet file that is no operator timeline: no column {', '.join(missing)} (it has {found})"
             )
-        if file.metadata.num_rows > _MAX_ROWS:
-            raise LimitExceeded(f"timeline of {file.metadata.num_rows} rows, at most {_MAX_ROWS} are read")
+        limit = max(_MIN_ROWS, source.settings.max_decompression_ratio * len(source.data) // _ROW_BYTES)
+        if file.metadata.num_rows > min(limit, _MAX_ROWS):
+            raise LimitExceeded(
+                f"timeline of {file.metadata.num_rows} rows in {len(source.data)} bytes, refused as a bomb"
+            )
         table = file.read(columns=list(_COLUMNS))
         for name in (*_INTEGERS, "start_ts", "duration"):
             target = pa.int64() if name in _INTEGERS else pa.float64()
             table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(target))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise Invalid(f"Parquet file cannot be read: {str(error).splitlines()[0]}") from error
     return table
 
