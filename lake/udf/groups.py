@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake.udf.intervals import inherit
 from lake.udf.timeline import Spans
 
 Ints = npt.NDArray[np.int64]
@@ -103,11 +104,8 @@ def waits(spans: Spans, groups: Groups) -> Waits:
 
 def _outermost(spans: Spans, communication: Bools) -> Bools:
     """Spans on the main track or on a device that no other communication span encloses."""
-    inside = np.zeros(len(spans), np.bool_)
-    ancestor = spans.parent.copy()
-    while (pending := ancestor >= 0).any():
-        inside |= pending & communication[ancestor]
-        ancestor = np.where(pending, spans.parent[ancestor], -1)
+    within = inherit(np.where(communication, 0, -1), spans.parent, spans.start, spans.end)
+    inside = (spans.parent >= 0) & (within[spans.parent] >= 0)
     on_main: Bools = spans.main_track[spans.cell] == spans.track
     return (on_main | spans.on_gpu) & ~inside
 

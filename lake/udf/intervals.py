@@ -130,26 +130,18 @@ def _nest(start: Any, end: Any, group: Any, order: Any, parent: Any) -> None:  #
         depth += 1
 
 
-def inherit(value: Ints, parent: Ints, start: Ints, unset: int = -1) -> Ints:
-    """`value`, where it is `unset` taken from the nearest ancestor that has one; `parent` as `nest` gives it."""
+def inherit(value: Ints, parent: Ints, start: Ints, end: Ints) -> Ints:
+    """`value`, where it is -1 taken from the nearest ancestor that has one; `parent` as `nest` gives it."""
     result = value.copy()
-    _inherit(result, parent, np.argsort(start, kind="stable"), unset)
+    _inherit(result, parent, np.lexsort((-end, start)))
     return result
 
 
 @njit(cache=True)
-def _inherit(value: Any, parent: Any, order: Any, unset: int) -> None:  # pragma: no cover - compiled
-    chain = np.empty(len(order), np.int64)
+def _inherit(value: Any, parent: Any, order: Any) -> None:  # pragma: no cover - compiled
     for i in order:
-        depth = 0
-        j = i
-        while j >= 0 and value[j] == unset and depth < len(order):
-            chain[depth] = j
-            depth += 1
-            j = parent[j]
-        if j >= 0:
-            for k in range(depth):
-                value[chain[k]] = value[j]
+        if value[i] < 0 and parent[i] >= 0:
+            value[i] = value[parent[i]]
 
 
 def lookup(sets: tuple[Ints, Ints, Ints], group: Ints, time: Ints) -> Ints:

@@ -127,7 +127,6 @@ def load(table: pa.Table) -> Spans:
     launcher = _launchers(table, cell, on_gpu)
     track_cell = np.zeros(int(track.max(initial=-1)) + 1, np.int64)
     track_cell[track] = cell
-    launched = np.where((launcher >= 0) & (phase < 0), launcher, parent)
     return Spans(
         table=table,
         cell=cell,
@@ -137,8 +136,8 @@ def load(table: pa.Table) -> Spans:
         on_gpu=on_gpu,
         is_step=is_step,
         parent=parent,
-        activity=_activities(table, parent, cell, start, on_gpu),
-        phase=_inherit_phase(phase, parent, launched, start),
+        activity=_activities(table, (parent, start, end), cell, on_gpu),
+        phase=_phases(inherit(phase, parent, start, end), launcher),
         steps=steps,
         ranks=ranks,
         phases=tuple(name or "" for name in phases),
@@ -170,10 +169,9 @@ def _number_cells(table: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
     return cell, track.reshape(-1).astype(np.int64), cells[0], cells[1]
 
 
-def _inherit_phase(phase: Ints, parent: Ints, launched: Ints, start: Ints) -> Ints:
-    on_cpu = inherit(phase, parent, start)
-    from_launcher = np.where(launched >= 0, on_cpu[launched], -1) if len(phase) else phase
-    return np.where(on_cpu >= 0, on_cpu, from_launcher)
+def _phases(on_track: Ints, launcher: Ints) -> Ints:
+    """Phase of every span: on its own track, else of its launch."""
+    return np.where((on_track < 0) & (launcher >= 0), on_track[launcher], on_track)
 
 
 def _launchers(table: pa.Table, cell: Ints, on_gpu: Bools) -> Ints:
@@ -192,12 +190,12 @@ def _launchers(table: pa.Table, cell: Ints, on_gpu: Bools) -> Ints:
     return result
 
 
-def _activities(table: pa.Table, parent: Ints, cell: Ints, start: Ints, on_gpu: Bools) -> Ints:
+def _activities(table: pa.Table, nesting: tuple[Ints, Ints, Ints], cell: Ints, on_gpu: Bools) -> Ints:
     category, names = _codes(table["category"])
     meaning = np.array([_BY_CATEGORY.get(name or "", -1) for name in names] + [-1], np.int64)
     own = meaning[category]
     own[_true(pc.match_substring_regex(table["name"], SYNCHRONISING)) & ~on_gpu] = WAIT
-    activity = inherit(own, parent, start)
+    activity = inherit(own, *nesting)
     is_step = own == IDLE
     activity[~is_step & ((activity == IDLE) | (activity < 0))] = COMPUTE
     has_gpu = np.zeros(int(cell.max(initial=-1)) + 1, np.bool_)

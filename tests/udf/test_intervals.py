@@ -66,9 +66,10 @@ def test_nest_finds_the_innermost_open_interval_of_the_same_group():
 
 
 def test_inherit_takes_the_nearest_set_ancestor():
-    start, parent = ints(0, 1, 2, 3), ints(-1, 0, 1, 2)
-    assert intervals.inherit(ints(7, -1, -1, 9), parent, start).tolist() == [7, 7, 7, 9]
-    assert intervals.inherit(ints(-1, -1), ints(-1, 0), ints(0, 1)).tolist() == [-1, -1]
+    start, end, parent = ints(0, 1, 2, 3), ints(9, 8, 7, 6), ints(-1, 0, 1, 2)
+    assert intervals.inherit(ints(7, -1, -1, 9), parent, start, end).tolist() == [7, 7, 7, 9]
+    same = ints(5, 5), ints(6, 9)
+    assert intervals.inherit(ints(-1, 4), intervals.nest(*same, ints(0, 0)), *same).tolist() == [4, 4]
 
 
 def test_lookup_and_overlap_stay_in_their_group():
