@@ -7,12 +7,15 @@ Only self time accuses; whoever waits is a victim (diagnosis by self time and lo
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from lake.records import Finding
 from lake.udf.incident.answer import Answer, Culprit, Task, Victim, Window
 from lake.udf.incident.scope import Row, Scope, finding, quoted
 
-_SOFTWARE_CAUSES = ("python_gc", "data_loading", "imbalance")
+_SOFTWARE_CAUSES: Final = ("python_gc", "data_loading", "imbalance")
+_MUCH: Final = 0.25
+"""A slow phase with this part of the largest delay can be the first cause; with less it is a side effect."""
 
 
 def explain_slowdown(scope: Scope) -> Answer | None:
@@ -24,9 +27,14 @@ def explain_slowdown(scope: Scope) -> Answer | None:
     ]
     if not flagged:
         return None
-    first = min(flagged, key=lambda row: (row["first_step"], -(row["share_of_delay"] or 0.0), row["attempt_id"]))
+    first = _first(flagged)
     attempt, low, high = first["attempt_id"], first["first_step"], first["last_step"]
-    together = [row for row in flagged if row["attempt_id"] == attempt and row["cause"] == first["cause"]]
+    together = [
+        row
+        for row in flagged
+        if (row["attempt_id"], row["cause"], row["phase"]) == (attempt, first["cause"], first["phase"])
+        and row["first_step"] <= high
+    ]
     operation, profile = _profile_finding(scope, first)
     answer = Answer(
         run_id=scope.run_id,
@@ -47,6 +55,14 @@ def explain_slowdown(scope: Scope) -> Answer | None:
         *_victim_findings(scope, attempt, low, high, waits),
     ]
     return replace(answer, findings=tuple(findings), missing=_missing(scope, first, profile))
+
+
+def _first(flagged: list[Row]) -> Row:
+    """The earliest of the slow phases that carry much of the delay; small ones beside a large one are noise."""
+    delay = {id(row): row["excess_ns"] * row["steps"] for row in flagged}
+    much = max(delay.values()) * _MUCH
+    large = [row for row in flagged if delay[id(row)] >= much]
+    return min(large, key=lambda row: (row["attempt_id"], row["first_step"], -delay[id(row)]))
 
 
 def _culprit(row: Row, operation: str | None) -> Culprit:
