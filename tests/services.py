@@ -182,10 +182,12 @@ def _postgres_binaries(folder: Path) -> Path:
     binaries = Path(utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION])
     if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in (binaries, *binaries.parents)):
         return binaries
-    # nobody may not look into this folder
-    copy = folder / "postgres"
-    shutil.copytree(binaries.parent, copy, symlinks=True)
-    return copy / binaries.name
+    # nobody may not look into this folder: copy the installation with the libraries that its wheel has beside it
+    package, site = binaries.parents[1], binaries.parents[2]
+    for part in (binaries.parent, site / f"{package.name}.libs"):
+        if part.is_dir():
+            shutil.copytree(part, folder / part.relative_to(site), symlinks=True)
+    return folder / binaries.relative_to(site)
 
 
 def _answers_sql(url: str) -> bool:

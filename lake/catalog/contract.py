@@ -39,7 +39,12 @@ class Catalog(Protocol):
         Batches whose key is known already, files whose id is known already and evidence rows that exist are
         skipped, so publishing the same thing twice changes nothing. Facts are merged: known values replace
         unknown ones, and for equal keys the later fact wins where both know. The version of every table
-        that received a file grows by one.
+        that received a file grows by one. A publication whose batches are all known is a repeat: nothing of it
+        is written, so it cannot undo newer facts.
+
+        Raises:
+            Conflict: only some of its batches are known and it has new files: they hold rows that are there.
+            Invalid: a value is out of range, or a file is of no table.
         """
 
     def snapshot(self) -> Snapshot:
@@ -83,7 +88,11 @@ class Catalog(Protocol):
         """
 
     def save_incident(self, incident: Incident) -> None:
-        """Store an incident with its findings; the same id is replaced as a whole."""
+        """Store an incident with its findings; the same id is replaced as a whole.
+
+        Verification findings become rows of `verification_tasks`, the document's advice (`exclude_devices`,
+        `retry`, `resume_from`) rows of `actions`, and the evidence that findings cite is bound to the incident.
+        """
 
     def incident(self, incident_id: str) -> Incident:
         """A stored incident.
