@@ -21,6 +21,7 @@ _SYNTAX: Final = re.compile(
     r'(?:ParserError|TokenizerError)\("(?P<what>.*?)(?: at Line: (?P<line>\d+), Column: (?P<column>\d+))?"\)', re.S
 )
 _TABLE: Final = re.compile(r"table '(?:datafusion\.)?(?:public\.)?(?P<name>.*?)' not found")
+_EVALUATION: Final = re.compile(r'Error evaluating filter predicate: ArrowError\(\w+\("(?P<what>.*?)"\)', re.S)
 _AMBIGUOUS: Final = re.compile(r"Ambiguous reference to unqualified field \"?(?P<name>\w+)")
 _FUNCTION: Final = re.compile(r"table function '(?P<name>.*?)' not found")
 _FIELD: Final = re.compile(
@@ -72,6 +73,8 @@ class Translated:
             return Invalid(f"no table {found['name']!r}{_near(found['name'], self._names)}; all: SHOW TABLES")
         if found := _FIELD.search(text):
             return _no_column(found["name"].strip("'\""), found["valid"] or "")
+        if found := _EVALUATION.search(text):
+            return Invalid(f"a condition cannot be computed for every row: {found['what']}")
         if found := _AMBIGUOUS.search(text):
             return Invalid(f"column {found['name']!r} is in several tables: write it as table.{found['name']}")
         if "Resources exhausted" in text or "ResourcesExhausted" in text:

@@ -115,7 +115,7 @@ def _read_binary(expression: Any, schema: pa.Schema, wanted: bool) -> Predicate:
     operator, left, right = variant.op(), variant.left(), variant.right()
     if operator in ("AND", "OR"):
         both = (operator == "AND") is wanted
-        parts = (_read(left, schema, wanted=wanted), _read(right, schema, wanted=wanted))
+        parts = (_read(operand, schema, wanted=wanted) for operand in _operands(expression, operator))
         return conjunction(parts) if both else disjunction(parts)
     if operator in ("IS DISTINCT FROM", "IS NOT DISTINCT FROM"):
         return _read_distinct(left, right, schema, same=(operator == "IS NOT DISTINCT FROM") is wanted)
@@ -128,6 +128,18 @@ def _read_binary(expression: Any, schema: pa.Schema, wanted: bool) -> Predicate:
     if not _is_literal(right):
         return Always()
     return _compare(left, operator if wanted else _NEGATED[operator], right, schema)
+
+
+def _operands(expression: Any, operator: str) -> list[Any]:
+    """What a chain of one operator connects, in order; chains may be thousands long, so without recursion."""
+    found, waiting = [], [expression]
+    while waiting:
+        each = waiting.pop()
+        if each.variant_name() == "BinaryExpr" and (variant := each.to_variant()).op() == operator:
+            waiting += (variant.right(), variant.left())
+        else:
+            found.append(each)
+    return found
 
 
 def _read_distinct(left: Any, right: Any, schema: pa.Schema, *, same: bool) -> Predicate:

@@ -125,8 +125,9 @@ WITH parts AS (
            count(*) OVER operation AS ranks_seen
     FROM timed WINDOW operation AS (PARTITION BY run_id, attempt_id, source, communicator_id, seq)
 )
-SELECT run_id, attempt_id, step_id, communicator_id, seq, rank_id, op, source, bytes, to_timestamp_nanos(start_ns) AS ts,
-       CASE WHEN all_started THEN 'started' ELSE 'scheduled' END AS basis, ranks_seen,
+SELECT run_id, attempt_id, step_id, communicator_id, seq, rank_id, op, source, bytes,
+       to_timestamp_nanos(start_ns) AS ts, CASE WHEN all_started THEN 'started' ELSE 'scheduled' END AS basis,
+       ranks_seen,
        start_ns - first_ns AS lateness_ns, last_ns - start_ns AS wait_ns, completed_ns - last_ns AS transfer_ns
 FROM compared
 """
