@@ -3,7 +3,8 @@
 Samples are added up by distinct stack first; the distinct stacks then become a tree, one level at a time
 (Perfetto's callstack flame graph). Samples without a stack stay, under `[unwind error]`, so the root's total is
 the sum of all weights exactly. In the difference, samples taken while modules were imported are left out: ranks start
-up at their own pace, and that says nothing about their steps.
+up at their own pace, and that says nothing about their steps. Where no samples of steps are left, the spans of
+profiler traces take their place.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from lake.udf.registry import Argument, Ask, Column, TableFunction, register
 from lake.udf.relations import fetch, literal, of_attempt, schema_of
+from lake.udf.span_stacks import SPAN_TIME, read_spans
 
 Ints = NDArray[np.int64]
 
@@ -169,6 +171,8 @@ def _read(ask: Ask, where: str, sample_type: str | None, sides: str) -> tuple[pa
 
     Without a sample type the one with most samples is taken: weights of different units must not be added.
     """
+    if sample_type == SPAN_TIME:
+        return read_spans(ask, where, sides)
     kind = f"sample_type IS NOT DISTINCT FROM {literal(sample_type)}"
     if sample_type is None:
         kinds = fetch(
@@ -205,6 +209,8 @@ def run(
     """Rows of `flame`, callers before callees."""
     where = of_attempt(run_id, attempt_id) + ("" if rank_id is None else f" AND rank_id = {rank_id}")
     stacks, weights, _ = _read(ask, where, sample_type, "0")
+    if len(stacks) == 0 and sample_type is None:
+        stacks, weights, _ = read_spans(ask, where, "0")
     if len(stacks) == 0:
         return schema_of(COLUMNS).empty_table()
     tree = build_tree(stacks, weights[:, :1])
@@ -227,16 +233,25 @@ def run_diff(
     where = f"{of_attempt(run_id, attempt_id)} AND rank_id IS NOT NULL{peers}"
     side = f"CASE WHEN rank_id = {rank_id} THEN 0 ELSE 1 END"
     stacks, weights, counts = _read(ask, where, sample_type, side)
-    if len(stacks) == 0:
-        return schema_of(DIFF_COLUMNS).empty_table()
     work = ~importing(stacks)
+    if sample_type is None and not work.any():
+        stacks, weights, counts = read_spans(ask, where, side)
+        work = np.ones(len(stacks), np.bool_)
+    if not work.any():
+        return schema_of(DIFF_COLUMNS).empty_table()
     samples = counts[work].sum(axis=0).tolist()
     rows = difference(build_tree(stacks.filter(pa.array(work)), weights[work]), (samples[0], samples[1]))
     return rows.sort_by([("delta", "descending"), ("depth", "descending"), ("node_id", "ascending")])
 
 
 _ATTEMPT: Final = (Argument("run_id", str, "run"), Argument("attempt_id", int, "attempt of the run"))
-_TYPE: Final = Argument("sample_type", str, "sample type, such as cpu; the most frequent one when left out", None)
+_TYPE: Final = Argument(
+    "sample_type",
+    str,
+    "sample type, such as cpu, or span for the self time of profiler trace spans; the most frequent one when left "
+    "out, or span when there are no samples of steps",
+    None,
+)
 
 FLAME: Final = register(
     TableFunction(
@@ -244,7 +259,7 @@ FLAME: Final = register(
         family="profiles",
         purpose="call tree of the samples of an attempt or of one rank, with the weight of every node",
         source="Perfetto callstack sampling (stdlib callstacks); flame graphs",
-        reads=("samples", "stacks"),
+        reads=("samples", "stacks", "spans"),
         arguments=(*_ATTEMPT, Argument("rank_id", int, "one rank; all when left out", None), _TYPE),
         columns=COLUMNS,
         example="SELECT frame, self, total FROM flame('run-slow-01', 0, 2) ORDER BY self DESC LIMIT 10",
@@ -257,7 +272,7 @@ FLAME_DIFF: Final = register(
         family="profiles",
         purpose="call tree of one rank against another or all its peers, by share of samples; imports are left out",
         source="Perfetto callstack sampling; differential flame graphs; two-proportion z",
-        reads=("samples", "stacks"),
+        reads=("samples", "stacks", "spans"),
         arguments=(
             *_ATTEMPT,
             Argument("rank_id", int, "rank looked at"),
