@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import orjson
@@ -40,3 +41,15 @@ def whole(value: Any, bits: int = 64) -> int | None:
     """The value when it is an integer (not a bool) of so many bits, signed."""
     limit = _INT64 >> (64 - bits)
     return value if type(value) is int and -limit <= value < limit else None
+
+
+def json_text(value: Any) -> str:
+    """The value as compact JSON, whole numbers of any size exact.
+
+    Raises:
+        LimitExceeded: it nests too deep to be written.
+    """
+    try:
+        return json.dumps(value, separators=(",", ":"))
+    except RecursionError as error:
+        raise LimitExceeded("a value nests too deep to be kept as JSON") from error

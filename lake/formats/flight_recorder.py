@@ -6,7 +6,6 @@ about its rank (it enqueued nothing, or could not write), not an error.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import pyarrow as pa
 from lake.errors import Invalid
 from lake.formats.base import Decoded, Format, Problem, Source
 from lake.formats.columns import attributes_of, conform, fill_identity
-from lake.formats.documents import whole
+from lake.formats.documents import json_text, whole
 from lake.formats.frames import Frame, stack_id, stacks_table
 from lake.formats.pickles import load_plain
 from lake.formats.process_groups import ProcessGroups
@@ -254,7 +253,7 @@ def _description(entry: dict[str, Any]) -> str | None:
 def _attribute(values: list[Any]) -> tuple[str, pa.Array]:
     kinds = {type(value) for value in values} - {type(None)}
     letter = _LETTERS.get(next(iter(kinds)), "j") if len(kinds) == 1 else "j"
-    texts = (_text(v) if letter == "s" else json.dumps(v, separators=(",", ":")) for v in values)
+    texts = (_text(v) if letter == "s" else json_text(v) for v in values)
     return letter, pa.array(
         [None if value is None else text for value, text in zip(values, texts, strict=True)], pa.string()
     )

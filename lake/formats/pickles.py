@@ -79,9 +79,11 @@ class _NoGlobals(pickle.Unpickler):
     """Second lock behind the scan: nothing can be imported or looked up."""
 
     def find_class(self, module: str, name: str) -> Any:
+        """Never gives anything; the loader turns the error into `Invalid`."""
         raise pickle.UnpicklingError(f"global {module}.{name} is not allowed")
 
     def persistent_load(self, pid: Any) -> Any:
+        """Never gives anything; the loader turns the error into `Invalid`."""
         raise pickle.UnpicklingError("persistent ids are not allowed")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 
 from lake.formats.base import Decoded, Format, Problem, Source
 from lake.formats.columns import attributes_of, conform, fill_identity
-from lake.formats.documents import load_objects, text, whole
+from lake.formats.documents import json_text, load_objects, text, whole
 from lake.records import Attempt
 
 NAME: Final = "scheduler"
@@ -70,7 +69,7 @@ def _logs(events: list[dict[str, Any]], source: Source) -> pa.Table:
         "attempt_id": pa.array([whole(event.get("attempt_id"), 32) for event in events], pa.int32()),
         "ts": pa.array([whole(event.get("t", event.get("ts"))) for event in events], pa.int64()),
         "event_name": pa.array([text(event.get("event")) for event in events], pa.string()),
-        "body": pa.array([json.dumps(event, ensure_ascii=False) for event in events], pa.string()),
+        "body": pa.array([json_text(event) for event in events], pa.string()),
         "body_type": "j",
     }
     columns["attributes"], columns["attribute_types"] = attributes_of(
@@ -83,7 +82,7 @@ def _logs(events: list[dict[str, Any]], source: Source) -> pa.Table:
 def _attribute(values: list[Any]) -> tuple[str, pa.Array]:
     kinds = {type(value) for value in values if value is not None}
     letter = {frozenset([str]): "s", frozenset([int]): "i"}.get(frozenset(kinds), "j")
-    texts = [value if letter == "s" or value is None else json.dumps(value, ensure_ascii=False) for value in values]
+    texts = [value if letter == "s" or value is None else json_text(value) for value in values]
     return letter, pa.array(texts, pa.string())
 
 

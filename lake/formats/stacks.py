@@ -120,11 +120,15 @@ class _Stacks:
             self.stacks.setdefault(found, stack)
             ids.append(found)
             labels = [words[index] for index in indices[start:begin]]
-            threads.append(next((label for label in labels if label.startswith("thread")), None))
-            processes.append(next((label for label in labels if label.startswith("process")), None))
+            threads.append(_first(labels, "thread") if labels else None)
+            processes.append(_first(labels, "process") if labels else None)
         self.ids = pa.array(ids, pa.string())
         self.threads = pa.array(threads, pa.string())
         self.processes = pa.array(processes, pa.string())
+
+
+def _first(labels: list[str], word: str) -> str | None:
+    return next((label for label in labels if label.startswith(word)), None)
 
 
 def _frame(word: str, name: str) -> Frame:

@@ -220,6 +220,12 @@ def test_what_is_no_dump_is_refused(data: bytes) -> None:
         decode(Source.of("0_rank0.pickle", data))
 
 
+def test_deep_json_is_refused() -> None:
+    deep = b'{"entries": [{"profiling_name": "nccl:x", "extra": ' + b"[" * 1000 + b"]" * 1000 + b"}]}"
+    with pytest.raises(LakeError, match="nests too deep"):
+        decode(Source.of("nccl_trace_rank_0", deep))
+
+
 def test_a_kineto_trace_with_process_groups_is_not_taken_for_a_dump() -> None:
     head = b'{"schemaVersion": 1, "distributedInfo": {"pg_config": []}, "version": "2.0", "traceEvents": []}'
     assert not FORMAT.sniff("rank_0.json", head)

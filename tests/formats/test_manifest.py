@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lake.errors import Invalid
+from lake.errors import Invalid, LakeError
 from lake.formats.base import Source
 from lake.formats.manifest import FORMAT, decode, identity
 from lake.records import Checkpoint, CheckpointShard, Identity
@@ -23,6 +26,13 @@ ENTRY = {
     "data_cursor": 20,
     "parent": "step4",
 }
+
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["rank", "dp"]), inner, max_size=3),
+    max_leaves=6,
+)
 
 
 def source(value: Any, **known: Any) -> Source:
@@ -89,3 +99,16 @@ def test_recorded_manifests() -> None:
     assert {attempt for checkpoint, attempt, _ in found if checkpoint in ("step29", "step39")} == {1}
     assert {attempt for checkpoint, attempt, _ in found if checkpoint in ("step9", "step19")} == {0}
     assert {shard for _, _, shard in found} == {"pp0", "pp1"}
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["run_id", "attempt_id", "checkpoint_id", "sha256", "file", "bytes", "parent"]), VALUES
+        ),
+        max_size=3,
+    )
+)
+def test_any_values_give_facts_or_an_error_of_ours(entries: list[dict[str, Any]]) -> None:
+    with contextlib.suppress(LakeError):
+        assert decode(source(entries, run_id="r", attempt_id=0)).facts

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lake.errors import Invalid
+from lake.errors import Invalid, LakeError
 from lake.formats.base import Decoded, Source
 from lake.formats.scheduler import FORMAT, decode
 from lake.records import Attempt, Identity
@@ -60,8 +63,28 @@ def test_odd_values_are_not_believed() -> None:
     odd = {"t": "x", "event": 5, "attempt_id": 1, "exit_code": "1", "deep": {"a": [1]}, "text": 2**63}
     result = decoded([odd, odd | {"event": "attempt.exit", "attempt_id": 2**40}], run_id="r")
     (row, _) = result.tables["logs"].to_pylist()
-    assert (row["ts"], row["event_name"], dict(row["attributes"])["deep"]) == (None, None, '{"a": [1]}')
+    assert (row["ts"], row["event_name"], dict(row["attributes"])["deep"]) == (None, None, '{"a":[1]}')
     assert result.facts == [Attempt(run_id="r", attempt_id=1)]
+
+
+def test_deep_nesting_is_refused() -> None:
+    deep = b'[{"t": 1, "event": "attempt.start", "attempt_id": 0, "x": ' + b"[" * 1000 + b"]" * 1000 + b"}]"
+    with pytest.raises(LakeError, match="nests too deep"):
+        decode(Source.of("scheduler_events.json", deep))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["t", "event", "attempt_id", "exit_code", "resume", "x"]), VALUES)))
+def test_any_values_give_rows_or_an_error_of_ours(events: list[dict[str, Any]]) -> None:
+    with contextlib.suppress(LakeError):
+        for table in decoded(events, run_id="r").tables.values():
+            table.validate(full=True)
 
 
 @pytest.mark.parametrize("data", [b"", b"[{", b"[1]", b"nothing"])

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lake.errors import Invalid
+from lake.errors import Invalid, LakeError
 from lake.formats.base import Source
 from lake.formats.topology import FORMAT, decode, identity
 from lake.records import Attempt, Identity, Placement, Run
@@ -13,6 +16,13 @@ from tests.paths import recordings
 
 RANK = {"rank": 3, "pp": 1, "dp": 0, "tp": 0, "host": "node-b", "gpu_uuid": "GPU-1", "nic": "mlx5_0"}
 ENTRY = {"run_id": "r", "attempt_id": 1, "topology_version": "tv2", "valid_from": 10, "valid_to": 20, "ranks": [RANK]}
+
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["rank", "dp"]), inner, max_size=3),
+    max_leaves=6,
+)
 
 
 def source(value: Any, **known: Any) -> Source:
@@ -79,3 +89,14 @@ def test_recorded_restart_moves_a_device_to_another_rank() -> None:
     placements = [fact for fact in decode(Source.of("topology.json", data)).facts if isinstance(fact, Placement)]
     device = [(p.attempt_id, p.rank_id) for p in placements if p.gpu_uuid == "GPU-17e01b2c-6742-5438-9ecf-272f85888b36"]
     assert device == [(0, 1), (1, 2)]  # README of the recordings
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["run_id", "attempt_id", "topology_version", "ranks", "valid_from"]), VALUES),
+        max_size=3,
+    )
+)
+def test_any_values_give_facts_or_an_error_of_ours(entries: list[dict[str, Any]]) -> None:
+    with contextlib.suppress(LakeError):
+        assert decode(source(entries, run_id="r", attempt_id=0)).facts
