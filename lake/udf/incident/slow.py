@@ -35,7 +35,7 @@ def explain_slowdown(scope: Scope) -> Answer | None:
         if (row["attempt_id"], row["cause"], row["phase"]) == (attempt, first["cause"], first["phase"])
         and row["first_step"] <= high
     ]
-    operation, profile = _profile_finding(scope, first)
+    operation, profile = _profile_findings(scope, first) if first["cause"] == "compute" else (None, [])
     answer = Answer(
         run_id=scope.run_id,
         kind="slow",
@@ -154,30 +154,52 @@ def _straggler_finding(scope: Scope, row: Row) -> Finding:
     )
 
 
-def _profile_finding(scope: Scope, row: Row) -> tuple[str | None, list[Finding]]:
-    """The function whose share of samples grew most on the culprit against its peers."""
+def _profile_findings(scope: Scope, row: Row) -> tuple[str | None, list[Finding]]:
+    """The operation whose own time grew most on the culprit against its peers, and what traces and samples say."""
     attempt, rank = row["attempt_id"], row["rank_id"]
-    refs = scope.evidence(attempt, ("pyspy", "collapsed"), (rank,))
-    if not refs:
-        return None, []
+    found: list[tuple[str | None, Finding]] = []
+    if traces := scope.evidence(attempt, ("kineto", "chrome", "perfetto"), (rank,)):
+        found.append(_difference(scope, row, "span", traces))
+    if profiles := scope.evidence(attempt, ("pyspy", "collapsed", "pprof"), (rank,)):
+        found.append(_difference(scope, row, None, profiles))
+    operation = next((frame for frame, _ in found if frame), None)
+    return operation, [finding for _, finding in found]
+
+
+def _difference(scope: Scope, row: Row, kind: str | None, refs: tuple[str, ...]) -> tuple[str | None, Finding]:
+    """One flame difference: (frame that stands out or None, finding)."""
+    attempt, rank = row["attempt_id"], row["rank_id"]
+    sample_type = kind or _sample_type(scope, attempt, rank)
     sql = (
-        f"SELECT frame, depth, share_a, share_b, delta, z FROM {scope.call('flame_diff', attempt, rank)} "
-        "WHERE flagged AND delta > 0 ORDER BY delta DESC, depth DESC LIMIT 5"
+        "SELECT frame, depth, share_a, share_b, delta, self_delta, z FROM "
+        f"{scope.call('flame_diff', attempt, rank, None, sample_type)} WHERE flagged AND self_delta > 0.01 "
+        "ORDER BY self_delta DESC LIMIT 5"
     )
     rows = scope.rows(sql)
-    if not rows:
-        return None, []
-    top = max(rows, key=lambda r: (round(r["delta"], 2), r["depth"]))
-    found = finding(
-        "observation",
-        f"rank {rank}",
-        "confirmed",
-        f"{top['frame']} takes {top['share_a']:.0%} of the samples of rank {rank} and {top['share_b']:.0%} of "
-        "its peers'",
-        sql,
-        evidence_refs=refs,
+    of_what = "traced time" if kind else "samples"
+    if rows:
+        top = rows[0]
+        text = (
+            f"{top['frame']} itself takes {top['self_delta']:.0%} more of the {of_what} of rank {rank} than of its "
+            f"peers' ({top['share_a']:.0%} against {top['share_b']:.0%} with all it calls)"
+        )
+        return top["frame"], finding("observation", f"rank {rank}", "confirmed", text, sql, evidence_refs=refs)
+    counted = (
+        f"SELECT rank_id, sum(value) AS samples FROM samples WHERE {scope.where(attempt)} AND rank_id = {rank} "
+        "GROUP BY rank_id"
+        if not kind
+        else f"SELECT count(*) AS spans FROM spans WHERE {scope.where(attempt)} AND rank_id = {rank}"
     )
-    return top["frame"], [found]
+    text = f"the {of_what} of rank {rank}, imports left out, do not tell it from its peers"
+    return None, finding("observation", f"rank {rank}", "inconclusive", text, counted, evidence_refs=refs)
+
+
+def _sample_type(scope: Scope, attempt: int, rank: int) -> str | None:
+    rows = scope.rows(
+        f"SELECT sample_type, count(*) AS n FROM samples WHERE {scope.where(attempt)} AND rank_id = {rank} "
+        "GROUP BY sample_type ORDER BY n DESC, sample_type LIMIT 1"
+    )
+    return rows[0]["sample_type"] if rows else None
 
 
 def _waits_sql(scope: Scope, attempt: int, low: int, high: int, rank: int | None = None) -> str:
@@ -224,6 +246,6 @@ def _missing(scope: Scope, row: Row, profile: list[Finding]) -> tuple[str, ...]:
     )
     if not traces[0]["n"]:
         missing.append(f"no profiler trace of rank {rank} covers steps {row['first_step']}–{row['last_step']}")
-    if not profile:
-        missing.append(f"no stack samples tell rank {rank} from its peers")
+    if row["cause"] == "compute" and not any(found.status == "confirmed" for found in profile):
+        missing.append(f"neither traces nor stack samples tell the operations of rank {rank} from its peers'")
     return tuple(missing)

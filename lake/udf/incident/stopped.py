@@ -259,7 +259,8 @@ def _reached_step(scope: Scope, attempt: int, rank: int, roots: list[Row]) -> in
     ranks = ", ".join(map(str, waiting))
     row = scope.rows(
         "SELECT max(step_id) AS step FROM ("
-        f"SELECT step_id FROM spans WHERE {scope.where(attempt)} AND rank_id IN ({ranks}) AND source = 'otlp' UNION ALL "
+        f"SELECT step_id FROM spans WHERE {scope.where(attempt)} AND rank_id IN ({ranks}) AND source = 'otlp' "
+        "UNION ALL "
         f"SELECT step_id FROM logs WHERE {scope.where(attempt)} AND rank_id IN ({ranks}) "
         "AND event_name = 'attempt.failed') q"
     )[0]
