@@ -68,7 +68,7 @@ def _kind(error: sa.exc.SQLAlchemyError, text: str) -> type[LakeError]:
     for phrase, kind in _PHRASES:
         if phrase in low:
             return kind
-    return Invalid if isinstance(error, sa.exc.DataError | sa.exc.InterfaceError) else Unavailable
+    return Invalid if isinstance(error, sa.exc.DataError) else Unavailable
 
 
 @contextmanager

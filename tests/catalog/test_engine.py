@@ -64,6 +64,16 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
     assert f"127.0.0.1:{port}/lake" in str(error)
 
 
+def test_a_server_that_goes_away_is_unavailable() -> None:
+    with services.postgres() as url:
+        catalog = open_catalog(url)
+        assert catalog.publish(Publication(facts=(Run(run_id="r"),)))
+    with closing(catalog):
+        for call in (catalog.snapshot, lambda: catalog.publish(Publication(facts=(Run(run_id="r"),)))):
+            with pytest.raises(Unavailable):
+                call()
+
+
 def test_a_database_that_does_not_exist_is_invalid(postgres_server: str) -> None:
     assert isinstance(failure(f"{postgres_server}_other"), Invalid)
 
