@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from lake.formats.base import Decoded
 from lake.records import Coverage, Identity
 
 EMPTY_DUMP: Final = "empty dump"
+NO_ENTRIES: Final = "no entries"
 
 _MAIN_TABLE: Final = {
     "flight_recorder": "collectives",
@@ -24,9 +26,9 @@ _REASON_CHARACTERS: Final = 500
 
 
 def coverage_of(decoded: Decoded, *, format_name: str, identity: Identity, evidence_ref: str) -> list[Coverage]:
-    """Coverage of one input: a row per table and (run, attempt, rank); one row when it held nothing.
+    """Coverage of one input: a row per table and (run, attempt, rank), and one of no rows when its main table is empty.
 
-    Rejected records are counted once, in the row with most rows taken.
+    Rejected records and the reason are in one row: that of no rows, or else the one with most rows.
     """
     rows = [
         Coverage(
@@ -45,26 +47,22 @@ def coverage_of(decoded: Decoded, *, format_name: str, identity: Identity, evide
         for key in _groups(data)
     ]
     reason = EMPTY_DUMP if decoded.empty else _reason(decoded)
-    if rows and not reason:
-        return rows
-    most = max(range(len(rows)), key=lambda index: rows[index].rows, default=None)
-    chosen = rows.pop(most) if most is not None else None
-    return [
-        *rows,
-        Coverage(
-            run_id=chosen.run_id if chosen else identity.run_id,
-            attempt_id=chosen.attempt_id if chosen else identity.attempt_id,
-            rank_id=chosen.rank_id if chosen else identity.rank_id,
-            table=chosen.table if chosen else _MAIN_TABLE.get(format_name, "none"),
+    main = _MAIN_TABLE.get(format_name)
+    if not rows or (main and all(row.table != main for row in rows)):
+        nothing = Coverage(
+            run_id=identity.run_id,
+            attempt_id=identity.attempt_id,
+            rank_id=identity.rank_id,
+            table=main or "none",
             source=format_name,
             evidence_ref=evidence_ref,
-            ts_from=chosen.ts_from if chosen else None,
-            ts_to=chosen.ts_to if chosen else None,
-            rows=chosen.rows if chosen else 0,
             rejected=decoded.rejected,
-            reason=reason,
-        ),
-    ]
+            reason=reason or NO_ENTRIES,
+        )
+        return [*rows, nothing]
+    most = max(range(len(rows)), key=lambda index: rows[index].rows)
+    rows[most] = replace(rows[most], rejected=decoded.rejected, reason=reason)
+    return rows
 
 
 def _groups(rows: pa.Table) -> list[dict[str, Any]]:
