@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lake.records import Communicator, Identity
 
-_RANKS: Final = re.compile(r"\[\s*\d{1,9}(?:\s*,\s*\d{1,9})*\s*\]")
+_RANKS: Final = re.compile(r"\[\s*\d{1,9}(?:\s*,\s*\d{1,9})*\s*\]", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class ProcessGroups:
 def _ranks(text: Any) -> tuple[int, ...] | None:
     """The ranks of `"[0, 1]"` or `[0, 1]`, None for anything else."""
     if isinstance(text, str) and _RANKS.fullmatch(text):
-        ranks = tuple(int(number) for number in text.strip("[] ").split(","))
+        ranks = tuple(map(int, re.findall(r"[0-9]+", text)))
     elif isinstance(text, list) and all(type(rank) is int for rank in text):
         ranks = tuple(text)
     else:
