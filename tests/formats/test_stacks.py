@@ -12,7 +12,7 @@ from lake.formats.frames import Frame, stack_id
 from lake.formats.stacks import FORMATS, decode
 from lake.records import Identity
 from lake.schemas import TABLES
-from tests.paths import cases, recordings
+from tests.paths import DATA, recordings
 
 SIMPLE = "a;b;c 1\na;b;c 1\na;b;d 4\na;b;c 3\na;b 5\n"
 
@@ -147,7 +147,7 @@ def test_any_bytes_give_rows_or_an_error_of_ours(data: bytes) -> None:
     ("name", "expected"), [("alternating", (182, 182, 2)), ("simple-utf16-be", (5, 14, 3)), ("tall", (1, 1, 1))]
 )
 def test_speedscope_cases(name: str, expected: tuple[int, int, int]) -> None:
-    path = cases(f"stacks/speedscope__stackcollapse-{name}.txt")
+    path = DATA / "stacks" / f"speedscope__stackcollapse-{name}.txt"
     result = decoded(path.read_bytes(), path.name)
     table = result.tables["samples"]
     assert (table.num_rows, sum(table["value"].to_pylist()), result.tables["stacks"].num_rows) == expected
