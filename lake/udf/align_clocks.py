@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lake.schemas import TIMESTAMP
 from lake.udf.clock_offsets import Alignment, Delays, align
 from lake.udf.groups import Groups, match
+from lake.udf.numbering import combine
 from lake.udf.registry import Argument, Ask, Column, TableFunction, register
 from lake.udf.relations import schema_of
 from lake.udf.step_breakdown import placed
@@ -90,15 +91,17 @@ def _of_collectives(spans: Spans, groups: Groups, clock: Ints, member: Ints) -> 
     if len(member) == 0:
         empty = np.empty(0, np.int64)
         return Delays(empty, empty, empty, empty)
-    keys = np.stack([groups.group[member], clock[member]])
-    (group, at), row = np.unique(keys, axis=1, return_inverse=True)
-    start = np.full(len(group), np.iinfo(np.int64).min)
-    end = np.full(len(group), np.iinfo(np.int64).max)
-    np.maximum.at(start, row.reshape(-1), spans.start[member])
-    np.minimum.at(end, row.reshape(-1), spans.end[member])
+    row = combine(groups.group[member], clock[member])
+    count = int(row.max()) + 1
+    group, at = np.zeros((2, count), np.int64)
+    group[row], at[row] = groups.group[member], clock[member]
+    start = np.full(count, np.iinfo(np.int64).min)
+    end = np.full(count, np.iinfo(np.int64).max)
+    np.maximum.at(start, row, spans.start[member])
+    np.minimum.at(end, row, spans.end[member])
     base = np.searchsorted(group, group)
     size = np.searchsorted(group, group, "right") - base
-    place = np.arange(len(group)) - base
+    place = np.arange(count) - base
     parts = []
     step = 1
     while step < size.max(initial=1):

@@ -9,7 +9,6 @@ taken, for that is what a collective does. Messages pair the k-th send with the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.udf.intervals import inherit
+from lake.udf.numbering import combine, distinct, text_numbers, whole_numbers
 from lake.udf.timeline import Spans
 
 Ints = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class Groups:
     """`group` numbers the operation every span takes part in (-1: none known); `via` tells how each was found."""
 
     group: Ints
-    via: tuple[str, ...]
+    via: npt.NDArray[np.object_]
     messages: Bools
     """per group: two ranks, one message"""
 
@@ -55,35 +55,44 @@ class _Numbering:
 
     def __init__(self, spans: int) -> None:
         self.group = np.full(spans, -1, np.int64)
-        self.via: list[str] = []
-        self.messages: list[bool] = []
+        self.via: list[npt.NDArray[np.object_]] = [np.empty(0, object)]
+        self.messages: list[Bools] = [np.empty(0, np.bool_)]
+        self.size = 0
 
-    def add(self, members: Ints, keys: Ints, via: Callable[[int], str], message: bool) -> None:
+    def add(self, members: Ints, keys: Ints, via: pa.Array, message: bool) -> None:
         """One group per distinct key that at least two spans have (a message: exactly two).
 
-        `via` tells of a position in `members` how its group was found.
+        `keys` are dense numbers; `via` tells of every member how its group was found.
         """
-        _, first, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-        inverse = inverse.reshape(-1)
+        if len(members) == 0:
+            return
+        counts = np.bincount(keys)
         wanted = counts == 2 if message else counts > 1
-        number = np.where(wanted, np.cumsum(wanted) - 1 + len(self.via), -1)
-        self.group[members] = number[inverse]
-        chosen = first[wanted]
-        self.via.extend(via(i) for i in chosen.tolist())
-        self.messages.extend([message] * len(chosen))
+        self.group[members] = np.where(wanted, np.cumsum(wanted) - 1 + self.size, -1)[keys]
+        some = np.zeros(len(counts), np.int64)
+        some[keys] = np.arange(len(keys))
+        self.via.append(via.take(pa.array(some[wanted])).to_numpy(zero_copy_only=False))
+        self.messages.append(np.full(int(wanted.sum()), message))
+        self.size += int(wanted.sum())
+
+
+def _told(*parts: str | pa.Array) -> pa.Array:
+    """Texts put together, row by row."""
+    texts = (part if isinstance(part, str) else part.cast(pa.string()) for part in parts)
+    return pc.binary_join_element_wise(*texts, "")
 
 
 def match(spans: Spans, placements: pa.Table) -> Groups:
     """Groups of the communication spans; `placements` has `rank_id` and the parallel axes that are known."""
     numbering = _Numbering(len(spans))
-    communication = spans.has("category", "collective", "p2p")
+    communication = spans.is_communication
     _by_sequence(spans, communication, numbering)
     outermost = communication & (numbering.group < 0) & _outermost(spans, communication)
     coordinates = _coordinates(spans, placements)
-    message = outermost & spans.has("category", "p2p")
+    message = outermost & spans.is_message
     _messages(spans, np.flatnonzero(message), coordinates, numbering)
     _collectives(spans, np.flatnonzero(outermost & ~message), coordinates, numbering)
-    return Groups(numbering.group, tuple(numbering.via), np.array(numbering.messages, np.bool_))
+    return Groups(numbering.group, np.concatenate(numbering.via), np.concatenate(numbering.messages))
 
 
 def waits(spans: Spans, groups: Groups) -> Waits:
@@ -116,12 +125,9 @@ def _by_sequence(spans: Spans, communication: Bools, numbering: _Numbering) -> N
     members = np.flatnonzero(communication & known.astype(np.bool_))
     if len(members) == 0:
         return
-    communicator = spans.texts("communicator_id")[members].astype(str)
-    seq = spans.table["seq"].take(pa.array(members)).to_numpy().astype(np.int64)
-    _, number = np.unique(communicator, return_inverse=True)
-    _, place = np.unique(seq, return_inverse=True)
-    message = spans.has("category", "p2p")[members]
-    key = (number.reshape(-1) * (int(place.max()) + 1) + place.reshape(-1)) * 2 + message
+    mine = spans.table.select(["communicator_id", "seq"]).take(pa.array(members))
+    message = spans.is_message[members]
+    key = combine(text_numbers(mine["communicator_id"])[0], whole_numbers(mine["seq"]), message.astype(np.int64))
     rank = spans.ranks[spans.cell[members]]
     order = np.lexsort((spans.start[members] - spans.end[members], ~spans.on_gpu[members], rank, key))
     first = np.ones(len(order), np.bool_)
@@ -129,11 +135,13 @@ def _by_sequence(spans: Spans, communication: Bools, numbering: _Numbering) -> N
     chosen = order[first]
     for wanted in (False, True):
         pick = chosen[message[chosen] == wanted]
+        taken = mine.take(pa.array(pick)).combine_chunks()
+        via = _told("communicator ", _flat(taken["communicator_id"]), " seq ", _flat(taken["seq"]))
+        numbering.add(members[pick], distinct(key[pick])[0], via, wanted)
 
-        def via(i: int, pick: Ints = pick) -> str:
-            return f"communicator {communicator[pick[i]]} seq {seq[pick[i]]}"
 
-        numbering.add(members[pick], key[pick], via, wanted)
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
 def _coordinates(spans: Spans, placements: pa.Table) -> dict[str, Ints]:
@@ -158,37 +166,28 @@ def _occurrence(keys: Ints, start: Ints) -> Ints:
     return result
 
 
-def _key(*parts: Ints) -> Ints:
-    """One number per distinct combination."""
-    _, inverse = np.unique(np.stack(parts), axis=1, return_inverse=True)
-    return inverse.reshape(-1).astype(np.int64)
-
-
 def _peers(cell: Ints, spans: Spans, coordinates: dict[str, Ints], axis: str | None) -> Ints:
     """Group number of the cells that differ on one axis only (None: all ranks of the step)."""
     parts = [spans.steps[cell], *(v[cell] for name, v in coordinates.items() if axis is not None and name != axis)]
-    return _key(*parts)
+    return combine(*parts)
 
 
 def _collectives(spans: Spans, members: Ints, coordinates: dict[str, Ints], numbering: _Numbering) -> None:
-    names, inverse = np.unique(spans.texts("name")[members].astype(str), return_inverse=True)
+    inverse, names = text_numbers(spans.table["name"].take(pa.array(members)))
     for number, name in enumerate(names):
-        own = members[inverse.reshape(-1) == number]
+        own = members[inverse == number]
         cell = spans.cell[own]
         place = _occurrence(cell, spans.start[own])
         best: tuple[float, int, str, Ints] | None = None
         for axis in _candidates(str(name), coordinates):
-            key = _key(_peers(cell, spans, coordinates, axis), place)
+            key = combine(_peers(cell, spans, coordinates, axis), place)
             violated = _violations(spans, own, key)
             label = f"{axis} peers" if axis else "all ranks"
             size = int(np.bincount(key).max())
             if size > 1 and (best is None or (violated, size) < best[:2]):
                 best = (violated, size, label, key)
         if best is not None:
-
-            def via(i: int, how: str = best[2], place: Ints = place, name: str = str(name)) -> str:
-                return f"{how} by placement, occurrence {place[i]} of {name} in the step"
-
+            via = _told(best[2], " by placement, occurrence ", pa.array(place), f" of {name} in the step")
             numbering.add(own, best[3], via, message=False)
 
 
@@ -219,14 +218,10 @@ def _messages(spans: Spans, members: Ints, coordinates: dict[str, Ints], numberi
     known = peer >= 0
     members, sends, cell, peer = members[known], sends[known], cell[known], peer[known]
     sender, receiver = np.where(sends, cell, peer), np.where(sends, peer, cell)
-    place = _occurrence(_key(sender, receiver, sends.astype(np.int64)), spans.start[members])
-    ranks = spans.ranks
-
-    def via(i: int) -> str:
-        pair = f"from rank {ranks[sender[i]]} to {ranks[receiver[i]]}"
-        return f"neighbouring stages by placement, message {place[i]} {pair} in the step"
-
-    numbering.add(members, _key(sender, receiver, place), via, message=True)
+    place = _occurrence(combine(sender, receiver, sends.astype(np.int64)), spans.start[members])
+    pair = (" from rank ", pa.array(spans.ranks[sender]), " to ", pa.array(spans.ranks[receiver]))
+    via = _told("neighbouring stages by placement, message ", pa.array(place), *pair, " in the step")
+    numbering.add(members, combine(sender, receiver, place), via, message=True)
 
 
 def _stage_peers(spans: Spans, members: Ints, sends: Bools, coordinates: dict[str, Ints]) -> Ints:
@@ -238,7 +233,7 @@ def _stage_peers(spans: Spans, members: Ints, sends: Bools, coordinates: dict[st
     if "pp" in coordinates:
         chain, stage = _peers(cells, spans, coordinates, "pp"), coordinates["pp"]
     elif len(set(spans.ranks.tolist())) == 2:
-        chain, stage = _key(spans.steps), spans.ranks
+        chain, stage = combine(spans.steps), spans.ranks
     else:
         return np.full(len(members), -1, np.int64)
     code = chain * (int(stage.max()) + 3) + stage + 1
@@ -262,8 +257,8 @@ def _directions(spans: Spans, members: Ints) -> Ints:
         found = [bool(_FORWARD.search(text)) - bool(_BACKWARD.search(text)) for text in texts]
         return np.array(found, np.int64)
 
-    names, inverse = np.unique(spans.texts("name")[members].astype(str), return_inverse=True)
-    own = signs(names.tolist())[inverse.reshape(-1)]
+    inverse, names = text_numbers(spans.table["name"].take(pa.array(members)))
+    own = np.append(signs([name or "" for name in names]), 0)[inverse]
     parent = spans.parent[members]
     enclosing = np.where(parent >= 0, spans.phase[parent], -1)
     by_phase = np.append(signs(list(spans.phases)), 0)[enclosing]

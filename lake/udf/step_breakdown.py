@@ -138,9 +138,11 @@ def placed(spans: Spans, placements: pa.Table) -> tuple[npt.NDArray[np.object_],
     found = []
     for name in ("host_id", "gpu_uuid"):
         values = np.array([known.get(rank, {}).get(name) for rank in spans.ranks.tolist()], object)
-        texts = spans.texts(name)
+        saying = np.full(len(values), -1, np.int64)
         said = np.flatnonzero(spans.table[name].is_valid().to_numpy())
-        values[spans.cell[said]] = texts[said]
+        saying[spans.cell[said]] = said
+        heard = saying >= 0
+        values[heard] = spans.table[name].take(pa.array(saying[heard])).to_numpy(zero_copy_only=False)
         found.append(values)
     return found[0], found[1]
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.udf.intervals import inherit, lookup, nest, sweep
+from lake.udf.numbering import combine, text_numbers, whole_numbers
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -30,10 +31,14 @@ _BY_CATEGORY: Final = {
     "collective": COMMUNICATION,
     "p2p": COMMUNICATION,
     "memcpy": MEMCPY,
+    "memset": MEMCPY,
     "io": DATA_LOADING,
     "gc": GC,
     "step": IDLE,
 }
+NOT_WORK: Final = ("sync", "gpu_annotation", "trace", "overhead", "instant")
+"""Categories that repeat or frame other spans."""
+NETWORK_KERNEL: Final = r"^(nccl|rccl|onccl|mscclpp?)"
 SYNCHRONISING: Final = r"^(cuda|hip|cu|mtia)(Device|Stream|Event|Ctx)Synchronize"
 
 
@@ -53,6 +58,8 @@ class Spans:
     end: Ints
     on_gpu: Bools
     is_step: Bools
+    is_communication: Bools
+    is_message: Bools
     parent: Ints
     activity: Ints
     phase: Ints
@@ -74,59 +81,52 @@ class Spans:
         column: npt.NDArray[np.object_] = self.table[name].to_numpy(zero_copy_only=False)
         return column
 
-    def has(self, name: str, *values: str) -> Bools:
-        """Where a text column is one of the values."""
-        return _true(pc.is_in(self.table[name], value_set=pa.array(values, pa.string())))
-
 
 def _true(mask: pa.ChunkedArray) -> Bools:
     values: Bools = pc.fill_null(mask, False).to_numpy()
     return values.astype(np.bool_)
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[Ints, list[str | None]]:
-    """Numbers of the distinct values (nulls are -1) and the values."""
-    encoded = column.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0)
-    numbers = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return numbers, encoded.dictionary.to_pylist()
-
-
-def _numbers(column: pa.ChunkedArray, unset: int = -1) -> Ints:
-    numbers: Ints = pc.fill_null(column.cast(pa.int64()), unset).to_numpy().astype(np.int64)
-    return numbers
-
-
-def gpu_mask(table: pa.Table) -> Bools:
+def _device_mask(table: pa.Table) -> Bools:
     """Spans that ran on a device: kernels, copies, and collectives that a launch correlates with."""
     category = table["category"]
-    device = _true(pc.is_in(category, value_set=pa.array(["kernel", "memcpy"])))
+    device = _true(pc.is_in(category, value_set=pa.array(["kernel", "memcpy", "memset"])))
     network = _true(pc.is_in(category, value_set=pa.array(["collective", "p2p"])))
-    return device | (network & (_numbers(table["correlation_id"]) > 0))
+    return device | (network & (whole_numbers(table["correlation_id"]) > 0))
+
+
+def _communication(table: pa.Table) -> tuple[Bools, Bools]:
+    """Spans that are communication, and those of them that are messages between two ranks."""
+    category, name = table["category"], table["name"]
+    kernel = _true(pc.equal(category, "kernel")) & _true(pc.match_substring_regex(name, NETWORK_KERNEL))
+    message = _true(pc.equal(category, "p2p")) | (kernel & _true(pc.match_substring(name, "SendRecv")))
+    return message | kernel | _true(pc.equal(category, "collective")), message
 
 
 def load(table: pa.Table) -> Spans:
     """Columns of the rows of `spans` (`step_id, rank_id, track, name, category, phase, correlation_id, ts_ns, dur`).
 
     Rows without step, rank, start or with no positive duration are left out, and so are annotations on device
-    tracks: they repeat what the kernels under them show.
+    tracks and whatever else only repeats or frames other spans.
     """
     usable = pc.and_(pc.and_(pc.is_valid(table["step_id"]), pc.is_valid(table["rank_id"])), pc.is_valid(table["ts_ns"]))
-    table = table.filter(pc.and_(usable, pc.fill_null(pc.greater(table["dur"], 0), False))).combine_chunks()
-    on_gpu = gpu_mask(table)
+    usable = pc.and_(usable, pc.fill_null(pc.greater(table["dur"], 0), False))
+    usable = pc.and_not(usable, pc.is_in(table["category"], value_set=pa.array(NOT_WORK)))
+    table = table.filter(usable).combine_chunks()
+    on_gpu = _device_mask(table)
     cell, track, steps, ranks = _number_cells(table)
     is_step = _true(pc.equal(table["category"], "step"))
     keep = on_gpu | ~_device_tracks(cell, track, on_gpu, is_step)[track]
     if not keep.all():
         return load(table.filter(pa.array(keep)))
-    start = _numbers(table["ts_ns"])
-    end = start + _numbers(table["dur"])
+    start = whole_numbers(table["ts_ns"])
+    end = start + whole_numbers(table["dur"])
     parent = nest(start, end, track)
-    phase, phases = _codes(table["phase"])
+    phase, phases = text_numbers(table["phase"])
     launcher = _launchers(table, cell, on_gpu)
     track_cell = np.zeros(int(track.max(initial=-1)) + 1, np.int64)
     track_cell[track] = cell
+    communication, message = _communication(table)
     return Spans(
         table=table,
         cell=cell,
@@ -135,8 +135,10 @@ def load(table: pa.Table) -> Spans:
         end=end,
         on_gpu=on_gpu,
         is_step=is_step,
+        is_communication=communication,
+        is_message=message,
         parent=parent,
-        activity=_activities(table, (parent, start, end), cell, on_gpu),
+        activity=_activities(table, communication, (parent, start, end), cell, on_gpu),
         phase=_phases(inherit(phase, parent, start, end), launcher),
         steps=steps,
         ranks=ranks,
@@ -161,12 +163,12 @@ def _device_tracks(cell: Ints, track: Ints, on_gpu: Bools, is_step: Bools) -> Bo
 
 def _number_cells(table: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
     """Cell and track of every row; step and rank of every cell."""
-    pairs = np.stack([_numbers(table["step_id"]), _numbers(table["rank_id"])])
-    cells, cell = np.unique(pairs, axis=1, return_inverse=True)
-    cell = cell.reshape(-1).astype(np.int64)
-    name, names = _codes(table["track"])
-    _, track = np.unique(cell * (len(names) + 1) + name + 1, return_inverse=True)
-    return cell, track.reshape(-1).astype(np.int64), cells[0], cells[1]
+    step, rank = whole_numbers(table["step_id"]), whole_numbers(table["rank_id"])
+    cell = combine(step, rank)
+    count = int(cell.max(initial=-1)) + 1
+    steps, ranks = np.zeros((2, count), np.int64)
+    steps[cell], ranks[cell] = step, rank
+    return cell, combine(cell, text_numbers(table["track"])[0]), steps, ranks
 
 
 def _phases(on_track: Ints, launcher: Ints) -> Ints:
@@ -176,24 +178,25 @@ def _phases(on_track: Ints, launcher: Ints) -> Ints:
 
 def _launchers(table: pa.Table, cell: Ints, on_gpu: Bools) -> Ints:
     """For every device span the CPU span of the same cell with its correlation number, -1 where there is none."""
-    correlation = _numbers(table["correlation_id"])
+    correlation = whole_numbers(table["correlation_id"])
     result = np.full(len(cell), -1, np.int64)
     host = np.flatnonzero(~on_gpu & (correlation > 0))
     device = np.flatnonzero(on_gpu & (correlation > 0))
     if len(host) == 0 or len(device) == 0:
         return result
-    distinct, number = np.unique(correlation, return_inverse=True)
-    wide = cell * len(distinct) + number.reshape(-1)
+    wide = combine(cell, correlation)
     order = host[np.argsort(wide[host], kind="stable")]
     at = np.minimum(np.searchsorted(wide[order], wide[device]), len(order) - 1)
     result[device] = np.where(wide[order[at]] == wide[device], order[at], -1)
     return result
 
 
-def _activities(table: pa.Table, nesting: tuple[Ints, Ints, Ints], cell: Ints, on_gpu: Bools) -> Ints:
-    category, names = _codes(table["category"])
+def _activities(
+    table: pa.Table, communication: Bools, nesting: tuple[Ints, Ints, Ints], cell: Ints, on_gpu: Bools
+) -> Ints:
+    category, names = text_numbers(table["category"])
     meaning = np.array([_BY_CATEGORY.get(name or "", -1) for name in names] + [-1], np.int64)
-    own = meaning[category]
+    own = np.where(communication, COMMUNICATION, meaning[category])
     own[_true(pc.match_substring_regex(table["name"], SYNCHRONISING)) & ~on_gpu] = WAIT
     activity = inherit(own, *nesting)
     is_step = own == IDLE
