@@ -62,9 +62,9 @@ def main() -> None:
             key: table.num_rows for key, table in expected.items()
         }
         events = data.count(b'"ph"')
-        rate, plain = events / ours / 1e6, events / loop / 1e6
+        rate, plain, size = events / ours / 1e6, events / loop / 1e6, len(data) / 1e6
         print(
-            f"{name}: {len(data) / 1e6:.0f} MB, {events} events; {rate:.2f} M events/s ({len(data) / ours / 1e6:.0f} MB/s), "
+            f"{name}: {size:.0f} MB, {events} events; {rate:.2f} M events/s ({size / ours:.0f} MB/s), "
             f"Python loop {plain:.3f} M events/s: {loop / ours:.1f} times"
         )
 

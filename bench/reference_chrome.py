@@ -184,7 +184,7 @@ class Reference:
             return word(event.get("pid")), word(event.get("tid"))
         local = isinstance(event.get("id2"), dict) and "local" in event["id2"]
         identity = event.get("id2", event.get("id"))
-        return word(event.get("cat")), word(identity), word(event.get("scope")), event.get("pid") if local else None
+        return word(event.get("cat")), word(identity), word(event.get("scope")), word(event.get("pid")) if local else ""
 
     def nest(self) -> None:
         """Set parent and depth."""

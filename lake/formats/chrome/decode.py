@@ -47,7 +47,7 @@ def decode_trace(source: Source, *, kineto: bool) -> Decoded:
     decoded.identity = identity_of(metadata).fill(source.identity)
     decoded.facts = facts_of(metadata, decoded.identity)
     _Tables(source, events, decoded, kineto=kineto).build()
-    decoded.empty = not decoded.tables
+    decoded.empty = not decoded.tables and not decoded.rejected
     return decoded
 
 
@@ -214,9 +214,10 @@ class _Tables:
         events = self._events
         entries, ranges = events.index.entries, events.entry_ranges(event)
         if not args:
-            own = (entries[:, 1] >> 32 & 1) == 0
-            before = np.concatenate([[0], np.cumsum(own)])
-            entries, ranges = entries[own], before[ranges]
+            kept = (entries[:, 1] >> 32 & 1) == 0
+            kept[names[names >= 0]] = True
+            before = np.concatenate([[0], np.cumsum(kept)])
+            entries, ranges, names = entries[kept], before[ranges], np.where(names >= 0, before[names], -1)
         more = events.entry_ranges(closing) if closing is not None else np.zeros_like(ranges)
         keys = np.array([self._symbol(kind) for kind, _ in _THREAD_NAMES], np.int64)
         source = MapSource(

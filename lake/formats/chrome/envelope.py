@@ -14,7 +14,8 @@ from lake.formats.chrome.scan import Scanner
 from lake.formats.chrome.tokens import skip_blank, skip_string, skip_value
 
 _DEPTH: Final = 64
-_MAX_METADATA_BYTES: Final = 64 << 20
+_KEPT: Final = frozenset({"baseTimeNanoseconds", "distributedInfo", "host_name"})
+_MAX_KEPT_BYTES: Final = 64 << 20
 _NO_TRACE: Final = "no trace: expected an object with `traceEvents` or an array of events with a phase `ph`"
 
 
@@ -25,7 +26,7 @@ class Document:
     first_event: int
     end_event: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
-    """top-level members other than `traceEvents` that are small enough and valid JSON"""
+    """the top-level members that say when, where and by whom it was recorded"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,7 +93,7 @@ def _object(
                 return i, found
         elif i > 0:
             start, i = i, skip_value(buffer, i, n, _DEPTH)
-            if i > 0 and i - start <= _MAX_METADATA_BYTES:
+            if i > 0 and key in _KEPT and i - start <= _MAX_KEPT_BYTES:
                 _keep(document, key, buffer[start:i])
         if i < 0:
             envelope.cut_at = key_start

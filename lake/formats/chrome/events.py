@@ -164,6 +164,8 @@ def base_time_ns(metadata: dict[str, Any]) -> int:
     value = metadata.get("baseTimeNanoseconds", 0)
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 21:
         value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value if isinstance(value, int) and abs(value) < _LONGEST else 0
 
 

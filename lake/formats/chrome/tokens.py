@@ -6,6 +6,7 @@ control characters may stand in strings, and NUL counts as a blank (files cut by
 
 from __future__ import annotations
 
+import secrets
 from typing import Final, NamedTuple
 
 import numba as nb
@@ -27,7 +28,6 @@ NOT_A_NUMBER: Final = 3
 
 _MAX: Final = (1 << 63) - 1
 _HASH_PRIME: Final = np.uint64(0x100000001B3)
-_HASH_SEED: Final = np.uint64(0xCBF29CE484222325)
 _HASH_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT: Final = np.uint64(32)
 
@@ -35,7 +35,8 @@ _SHIFT: Final = np.uint64(32)
 class Symbols(NamedTuple):
     """Distinct raw tokens: token `k` is `spans[k]` = (start, length) in the buffer.
 
-    `slots` is an open-addressing table of token numbers; the last row of `spans` holds the number of tokens.
+    `slots` is an open-addressing table of token numbers; the last row of `spans` holds the number of tokens and the
+    seed of the hash, which is random so that no input can be made to collide.
     """
 
     slots: npt.NDArray[np.int32]
@@ -55,7 +56,7 @@ class Symbols(NamedTuple):
 def new_symbols(capacity: int) -> Symbols:
     """An empty table for `capacity` tokens (a power of two)."""
     spans = np.empty((capacity + 1, 2), np.int64)
-    spans[-1] = 0
+    spans[-1] = 0, secrets.randbits(62)
     return Symbols(np.full(2 * capacity, -1, np.int32), spans)
 
 
@@ -154,7 +155,7 @@ def micros_to_ns(b, i, j):  # type: ignore[no-untyped-def]
             seen_point = True
         elif 48 <= c <= 57:
             digits += 1
-            if mantissa > _MAX // 10 - 1:
+            if mantissa > (_MAX - (c - 48)) // 10:
                 dropped = c - 48 if full == 0 else dropped
                 full = 1
                 scale += 0 if seen_point else 1
@@ -216,8 +217,8 @@ def _scaled(value, scale):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True)
-def _hash(b, i, j):  # type: ignore[no-untyped-def]
-    h = _HASH_SEED
+def _hash(b, i, j, seed):  # type: ignore[no-untyped-def]
+    h = np.uint64(seed)
     while i < j:
         h = (h ^ np.uint64(b[i])) * _HASH_PRIME
         i += 1
@@ -229,7 +230,7 @@ def _hash(b, i, j):  # type: ignore[no-untyped-def]
 def intern(b, i, j, slots, spans):  # type: ignore[no-untyped-def]
     """The number of the token `b[i:j]` in a table of symbols, added when new; there must be room."""
     mask = np.uint64(len(slots) - 1)
-    slot = np.int64(_hash(b, i, j) & mask)
+    slot = np.int64(_hash(b, i, j, spans[-1, 1]) & mask)
     length = j - i
     while True:
         k = np.int64(slots[slot])
@@ -254,7 +255,7 @@ def intern(b, i, j, slots, spans):  # type: ignore[no-untyped-def]
 def _rehash(b, spans, slots):  # type: ignore[no-untyped-def]
     mask = np.uint64(len(slots) - 1)
     for k in range(spans[-1, 0]):
-        slot = np.int64(_hash(b, spans[k, 0], spans[k, 0] + spans[k, 1]) & mask)
+        slot = np.int64(_hash(b, spans[k, 0], spans[k, 0] + spans[k, 1], spans[-1, 1]) & mask)
         while slots[slot] >= 0:
             slot = (slot + 1) & np.int64(mask)
         slots[slot] = k
