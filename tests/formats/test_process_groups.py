@@ -21,7 +21,8 @@ def test_the_writing_rank_is_what_all_groups_share() -> None:
 
 
 @pytest.mark.parametrize(
-    "ranks", ["[]", "", "[1, x]", "__import__('os')", "[-1]", "[99999999999]", "[1\x1c]", [True], [1.5], [2**40], None, {}]
+    "ranks",
+    ["[]", "", "[1, x]", "__import__('os')", "[-1]", "[99999999999]", "[1\x1c]", [True], [1.5], [2**40], None, {}],
 )
 def test_members_that_are_no_list_of_ranks_are_unknown(ranks: Any) -> None:
     groups = ProcessGroups.of({"1": {"ranks": ranks}}, [])
