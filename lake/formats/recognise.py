@@ -38,6 +38,8 @@ _IGNORED_SUFFIXES: Final = frozenset(
     }
 )
 _JSON: Final = re.compile(rb"^\s*(\{\s*[\"}]|\[\s*[\[{\"\]])")
+_NOT_A_LOG: Final = re.compile(r"\.(json|jsonl|ndjson|pb|bin|pickle|pkl|parquet|pftrace|perfetto-trace|raw|collapsed)$")
+"""Names of structured files: text in one of them that is not what the name says is a bad file, not a log."""
 _TEXT_FORMS: Final = (
     (_JSON, "JSON of no known form"),
     (re.compile(rb"^\s*<(\?xml|!doctype|html)", re.I), "XML or HTML"),
@@ -71,7 +73,7 @@ def recognise(name: str, head: bytes) -> Format | None:
     """
     plain = re.sub(r"\.(gz|zst|bz2|xz)$", "", name)
     found = next((form for form in FORMATS if form.sniff(plain, head)), None)
-    if found is stdout.FORMAT and _text_form(plain, head) is not None:
+    if found is stdout.FORMAT and (_NOT_A_LOG.search(plain.lower()) or _text_form(plain, head) is not None):
         return None
     return found
 

@@ -109,7 +109,8 @@ def test_what_is_refused_says_what_it_looks_like(name: str, head: bytes, what: s
 
 def test_a_known_name_does_not_make_a_format() -> None:
     assert name_of("topology.json", b"\x00\x01\x02\x03" * 9) is None
-    assert name_of("0_rank0_steps1-2.json", b"just text\n") == "stdout"
+    assert name_of("0_rank0_steps1-2.json", b"just text\n") is None  # a bad trace, not a log of one line
+    assert name_of("notes.txt", b"just text\n") == "stdout"
     assert name_of("trace.json.gz", gzip.compress(b"{}")) is None
 
 
