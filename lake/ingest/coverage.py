@@ -48,6 +48,8 @@ def coverage_of(decoded: Decoded, *, format_name: str, identity: Identity, evide
     ]
     reason = EMPTY_DUMP if decoded.empty else _reason(decoded)
     main = _MAIN_TABLE.get(format_name)
+    if not rows and main is None and reason is None:
+        return []  # facts only, and nothing to tell
     if not rows or (main and all(row.table != main for row in rows)):
         nothing = Coverage(
             run_id=identity.run_id,
