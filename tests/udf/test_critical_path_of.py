@@ -1,14 +1,18 @@
 """Figures of Holistic Trace Analysis 0.5.0 (Meta), got by running it on the same files with
 CRITICAL_PATH_ADD_ZERO_WEIGHT_LAUNCH_EDGE=1; those of the first two traces are in its own test suite as well."""
 
+import gzip
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from lake.errors import Invalid
+from lake.formats.base import Source
+from lake.formats.chrome.decode import decode_trace
 from lake.udf.critical_path_of import BOUND_BY, COLUMNS, _run, bounds, find, scope_of
 from lake.udf.launch_graph import KERNEL_DELAY, LAUNCH_DELAY, build, in_scope
-from tests.paths import cases
+from tests.paths import DATA
 from tests.udf.recorded import engine
 from tests.udf.traces import kineto
 
@@ -25,7 +29,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("name", "annotation", "instance", "edges", "nodes", "events", "us"), GOLDEN)
 def test_equals_hta(name, annotation, instance, edges, nodes, events, us):
-    trace = kineto(cases(name))
+    trace = kineto(DATA / name)
     graph, chosen = find(trace, *scope_of(trace, annotation, instance))
     label = bounds(trace, graph, chosen)
     points = np.unique(np.concatenate((graph.source[chosen], graph.target[chosen])))
@@ -36,10 +40,21 @@ def test_equals_hta(name, annotation, instance, edges, nodes, events, us):
 
 def test_a_kernel_hangs_on_its_launch_only_when_its_stream_was_empty():
     """HTA's own test names these two edges of the simple-add trace: launch 27 µs, kernel to kernel 7 µs."""
-    trace = kineto(cases(SIMPLE_ADD))
+    trace = kineto(DATA / SIMPLE_ADD)
     graph = build(trace, in_scope(trace, *scope_of(trace, FORWARD, 1)))
     assert 27_000 in graph.weight[graph.kind == LAUNCH_DELAY]
     assert 7_000 in graph.weight[graph.kind == KERNEL_DELAY]
+
+
+@pytest.mark.parametrize(("name", "annotation", "instance", "edges", "nodes", "events", "us"), GOLDEN)
+def test_equals_hta_as_a_function_over_ingested_spans(name, annotation, instance, edges, nodes, events, us):
+    trace = Source.of(name, gzip.decompress((DATA / name).read_bytes()))
+    ask = engine(spans=decode_trace(trace, kineto=True).tables["spans"])
+    table = _run(ask, trace.evidence_ref, annotation, instance)
+    assert table.num_rows == nodes - 1
+    by_bound = table.group_by("bound_by").aggregate([("dur", "sum")]).to_pylist()
+    found = {row["bound_by"]: row["dur_sum"] // 1000 for row in by_bound}
+    assert tuple(found.get(bound, 0) for bound in BOUND_BY) == us
 
 
 EVENTS = [
