@@ -13,9 +13,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from lake.udf.registry import Argument, Ask, Column, TableFunction, register
 from lake.udf.relations import fetch, literal, of_attempt, result, schema_of
+
+Ints = NDArray[np.int64]
 
 AXES: Final = ("dp", "tp", "pp", "ep", "cp")
 WINDOW_ROWS: Final = 4_000_000
@@ -41,7 +44,8 @@ COLUMNS: Final = (
     Column("compared", pa.int64(), "fingerprints compared up to and with this step"),
     Column("evidence_ref", pa.string(), "raw object of attempt a's fingerprint; null when it came over the wire"),
 )
-KEYS: Final = ("step_id", "microbatch", "seq", "rank", "tensor", "kind")
+_TOLD: Final = ", op, boundary, gpu_uuid, evidence_ref"
+"""Columns that only the rows of the answer need."""
 _COMMUNICATED: Final = r"(?i)post[_.-]?reduce|reduced|all[_-]?reduce|reduce[_-]?scatter|all[_-]?gather|\brecv|received"
 _READ: Final = r"(?i)(^|[/._-])(inputs?|batch|tokens?|labels?)([/._-]|$)"
 
@@ -65,44 +69,65 @@ def peer_ranks(placements: pa.Table, attempt_a: int, attempt_b: int) -> dict[int
 
 
 def align(a: pa.Table, b: pa.Table, ranks: dict[int, int]) -> pa.Table:
-    """Fingerprints of both sides at the same place, one row each, columns suffixed `_a` and `_b`.
+    """Fingerprints of both sides at the same place, in order of place, columns suffixed `_a` and `_b`.
 
     `ranks` gives the rank of a for a rank of b. A place that one side has several times counts once.
     """
-    left, right = _keyed(a, {}, "_a"), _keyed(b, ranks, "_b")
-    joined = left.join(right, list(KEYS), join_type="inner")
-    if joined.num_rows > min(left.num_rows, right.num_rows):
-        joined = _once(left).join(_once(right), list(KEYS), join_type="inner")
-    return joined
+    place_a, place_b = _places(a, b, ranks)
+    first_a, first_b = (np.unique(place, return_index=True) for place in (place_a, place_b))
+    if np.array_equal(first_a[0], first_b[0]):
+        rows_a, rows_b = first_a[1], first_b[1]
+    else:
+        _, in_a, in_b = np.intersect1d(first_a[0], first_b[0], assume_unique=True, return_indices=True)
+        rows_a, rows_b = first_a[1][in_a], first_b[1][in_b]
+    left, right = _rows(a, rows_a), _rows(b, rows_b)
+    columns = {name + "_a": left[name] for name in left.column_names}
+    return pa.table(columns | {name + "_b": right[name] for name in right.column_names})
 
 
-def _once(keyed: pa.Table) -> pa.Table:
-    """The first row of every place."""
-    values = [(name, "first") for name in keyed.column_names if name not in KEYS]
-    once = keyed.group_by(list(KEYS), use_threads=False).aggregate(values)
-    return once.rename_columns([name.removesuffix("_first") for name in once.column_names])
+def _rows(table: pa.Table, rows: Ints) -> pa.Table:
+    whole = rows.size == table.num_rows and bool((np.diff(rows) == 1).all())
+    return table if whole else table.take(pa.array(rows))
 
 
-def _keyed(table: pa.Table, ranks: dict[int, int], suffix: str) -> pa.Table:
-    rank = table["rank_id"].to_numpy(zero_copy_only=False)
+def _places(a: pa.Table, b: pa.Table, ranks: dict[int, int]) -> tuple[Ints, Ints]:
+    """One number per row that orders rows by (step, microbatch, sequence, rank, tensor, kind), both sides alike."""
+    rank_b = _numbers(b, "rank_id")
     if ranks:
-        lookup = np.arange(max(int(rank.max(initial=0)), *ranks) + 1)
+        lookup = np.arange(max(int(rank_b.max(initial=0)), *ranks) + 1)
         lookup[list(ranks)] = list(ranks.values())
-        rank = lookup[rank]
-    keys = {
-        "step_id": table["step_id"],
-        "microbatch": pc.fill_null(table["microbatch"], -1),
-        "seq": pc.fill_null(table["seq"], -1),
-        "rank": pa.array(rank, pa.int32()),
-        "tensor": pc.fill_null(table["tensor"], ""),
-        "kind": pc.fill_null(table["kind"], ""),
-    }
-    own = {name + suffix: table[name] for name in table.column_names if name not in KEYS}
-    return pa.table(keys | own)
+        rank_b = lookup[rank_b]
+    parts = [np.r_[_numbers(a, name), _numbers(b, name)] for name in ("step_id", "microbatch", "seq")]
+    parts += [np.r_[_numbers(a, "rank_id"), rank_b], _codes(a, b, "tensor"), _codes(a, b, "kind")]
+    place, size = np.zeros(a.num_rows + b.num_rows, np.int64), 1
+    for part in parts:
+        low, high = int(part.min(initial=0)), int(part.max(initial=0))
+        if size * (high - low + 1) >= 1 << 62:
+            place = np.unique(place, return_inverse=True)[1]
+            part = np.unique(part, return_inverse=True)[1]
+            low, high, size = 0, int(part.max(initial=0)), place.size
+        place = place * (high - low + 1) + (part - low)
+        size *= high - low + 1
+    return place[: a.num_rows], place[a.num_rows :]
+
+
+def _numbers(table: pa.Table, name: str) -> Ints:
+    return np.asarray(pc.fill_null(table[name], -1).to_numpy(), np.int64)
+
+
+def _codes(a: pa.Table, b: pa.Table, name: str) -> Ints:
+    """Codes of a text column over both sides, in the order of the texts."""
+    both = pa.chunked_array([*a[name].chunks, *b[name].chunks], pa.string())
+    encoded = pc.dictionary_encode(pc.fill_null(both, "").combine_chunks())
+    order = np.argsort(np.asarray(encoded.dictionary.to_pylist(), dtype=object), kind="stable")
+    rank = np.empty(order.size, np.int64)
+    rank[order] = np.arange(order.size)
+    codes: Ints = rank[encoded.indices.to_numpy()]
+    return codes
 
 
 def differing(aligned: pa.Table) -> pa.Table:
-    """The aligned rows that do not agree, in (step, microbatch, seq, rank, tensor) order.
+    """The aligned rows that do not agree, in the order they have.
 
     Values are compared bit for bit; where a tolerance is recorded, or a value is missing, the norms decide.
     """
@@ -111,13 +136,12 @@ def differing(aligned: pa.Table) -> pa.Table:
     by_value = pc.not_equal(aligned["value_a"], aligned["value_b"])
     beyond = pc.greater(gap, pc.fill_null(tolerance, 0.0))
     different = pc.if_else(pc.is_valid(tolerance), pc.coalesce(beyond, by_value), pc.coalesce(by_value, beyond))
-    rows = aligned.filter(pc.fill_null(different, False))
-    return rows.sort_by([(name, "ascending") for name in KEYS])
+    return aligned.filter(pc.fill_null(different, False))
 
 
 def classify(row: dict[str, Any]) -> str:
     """input, compute or communication, from the boundary, the operation and the tensor's name."""
-    words = " ".join(str(row[name]) for name in ("boundary_a", "op_a", "tensor") if row[name])
+    words = " ".join(str(row[name]) for name in ("boundary_a", "op_a", "tensor_a") if row[name])
     if pc.match_substring_regex(pa.scalar(words), _COMMUNICATED).as_py():
         return "communication"
     return "input" if pc.match_substring_regex(pa.scalar(words), _READ).as_py() else "compute"
@@ -137,16 +161,12 @@ def _windows(counts: pa.Table) -> list[tuple[int, int]]:
 
 
 def _report(rows: pa.Table, compared: int) -> pa.Table:
-    first_step = rows["step_id"][0]
-    rows = rows.filter(pc.equal(rows["step_id"], first_step)).slice(0, MAX_ROWS)
     out = []
-    for index, row in enumerate(rows.to_pylist()):
-        own = {name: row[name] for name in ("step_id", "value_a", "value_b", "norm_a", "norm_b")}
-        own |= {"rank_id": row["rank_id_a"], "microbatch": None if row["microbatch"] == -1 else row["microbatch"]}
-        own |= {"seq": None if row["seq"] == -1 else row["seq"], "op": row["op_a"], "tensor": row["tensor"] or None}
-        own |= {"gpu_uuid_a": row["gpu_uuid_a"], "gpu_uuid_b": row["gpu_uuid_b"], "class": classify(row)}
-        own |= {"first": index == 0, "compared": compared, "evidence_ref": row["evidence_ref_a"]}
-        out.append(own)
+    for index, row in enumerate(rows.slice(0, MAX_ROWS).to_pylist()):
+        own = {name: row[name] for name in ("value_a", "value_b", "norm_a", "norm_b", "gpu_uuid_a", "gpu_uuid_b")}
+        own |= {name: row[name + "_a"] for name in ("step_id", "rank_id", "microbatch", "seq", "op", "tensor")}
+        own |= {"class": classify(row), "first": index == 0, "compared": compared}
+        out.append(own | {"evidence_ref": row["evidence_ref_a"]})
     return result(COLUMNS, out)
 
 
@@ -169,24 +189,30 @@ def agreed_until(ask: Ask, run_id: str, attempt_a: int, attempt_b: int) -> tuple
     ranks = peer_ranks(placed, attempt_a, attempt_b)
     compared, first_step = 0, counts["step_id"][0].as_py()
     for low, high in _windows(counts):
-        sides = [_read(ask, run_id, attempt, (low, high)) for attempt in (attempt_a, attempt_b)]
-        aligned = align(sides[0], sides[1], ranks)
+        aligned = _aligned(ask, run_id, (attempt_a, attempt_b), (low, high), ranks=ranks)
         rows = differing(aligned)
         if rows.num_rows:
-            step = rows["step_id"][0].as_py()
-            compared += int(pc.sum(pc.less_equal(aligned["step_id"], step)).as_py())
-            return _report(rows, compared), compared, (first_step, step)
+            step = rows["step_id_a"][0].as_py()
+            compared += int(pc.sum(pc.less_equal(aligned["step_id_a"], step)).as_py())
+            whole = _aligned(ask, run_id, (attempt_a, attempt_b), (step, step), ranks=ranks, told=_TOLD)
+            return _report(differing(whole), compared), compared, (first_step, step)
         compared += aligned.num_rows
     return empty, compared, (first_step, counts["step_id"][-1].as_py()) if compared else None
 
 
-def _read(ask: Ask, run_id: str, attempt_id: int, steps: tuple[int, int]) -> pa.Table:
-    return fetch(
-        ask,
-        "SELECT step_id, rank_id, microbatch, seq, op, tensor, boundary, kind, value, norm, tolerance, gpu_uuid, "
-        f"evidence_ref FROM signatures WHERE {of_attempt(run_id, attempt_id)} AND rank_id IS NOT NULL "
-        f"AND step_id BETWEEN {steps[0]} AND {steps[1]}",
+def _aligned(
+    ask: Ask, run_id: str, attempts: tuple[int, int], steps: tuple[int, int], *, ranks: dict[int, int], told: str = ""
+) -> pa.Table:
+    a, b = (
+        fetch(
+            ask,
+            f"SELECT step_id, rank_id, microbatch, seq, tensor, kind, value, norm, tolerance{told} "
+            f"FROM signatures WHERE {of_attempt(run_id, attempt)} AND rank_id IS NOT NULL "
+            f"AND step_id BETWEEN {steps[0]} AND {steps[1]}",
+        )
+        for attempt in attempts
     )
+    return align(a, b, ranks)
 
 
 def run(ask: Ask, *, run_id: str, attempt_a: int, attempt_b: int) -> pa.Table:

@@ -166,41 +166,51 @@ def difference(tree: Tree, counts: tuple[int, int]) -> pa.Table:
     return pa.table(columns, schema=schema_of(DIFF_COLUMNS))
 
 
-def _read(ask: Ask, where: str, sample_type: str | None, sides: str) -> tuple[pa.Array, Ints, Ints]:
-    """(stacks, weights, samples): both stacks × sides; `sides` is an SQL expression of 0 or 1.
+def _read(ask: Ask, where: str, sample_type: str | None, side_a: str = "true") -> tuple[pa.Array, Ints, Ints]:
+    """(stacks, weights, samples): both stacks × sides; `side_a` is the SQL condition of the first side.
 
     Without a sample type the one with most samples is taken: weights of different units must not be added.
     """
     if sample_type == SPAN_TIME:
-        return read_spans(ask, where, sides)
-    kind = f"sample_type IS NOT DISTINCT FROM {literal(sample_type)}"
-    if sample_type is None:
-        kinds = fetch(
-            ask,
-            f"SELECT sample_type, count(*) AS n FROM samples WHERE {where} GROUP BY sample_type "
-            "ORDER BY n DESC, sample_type LIMIT 1",
-        ).to_pylist()
-        kind = f"sample_type IS NOT DISTINCT FROM {literal(kinds[0]['sample_type'])}" if kinds else "false"
+        return _read_spans(ask, where, side_a)
+    kind = "" if sample_type is None else f" AND sample_type = {literal(sample_type)}"
+    weight = "coalesce(value, 1)"
+    drawn = f"CASE WHEN coalesce(unit, '') IN ('', 'samples', 'sample', 'count', '1') THEN {weight} ELSE 1 END"
+    sums = ", ".join(
+        f"CAST(coalesce(sum({value}) FILTER (WHERE {side}), 0) AS BIGINT) AS {name}"
+        for name, value, side in (
+            ("weight_a", weight, side_a),
+            ("weight_b", weight, f"NOT ({side_a})"),
+            ("drawn_a", drawn, side_a),
+            ("drawn_b", drawn, f"NOT ({side_a})"),
+        )
+    )
     rows = fetch(
         ask,
-        f"SELECT coalesce(stack_id, '') AS stack_id, {sides} AS side, "
-        "CAST(sum(coalesce(value, 1)) AS BIGINT) AS weight, "
-        "CAST(sum(CASE WHEN coalesce(unit, 'samples') IN ('samples', 'sample', 'count', '1', '') "
-        "THEN coalesce(value, 1) ELSE 1 END) AS BIGINT) AS n "
-        f"FROM samples WHERE {where} AND {kind} GROUP BY 1, 2 ORDER BY 1, 2",
+        f"WITH added AS (SELECT sample_type, stack_id, count(*) AS n, {sums} FROM samples WHERE {where}{kind} "
+        "GROUP BY sample_type, stack_id) SELECT added.*, stacks.frames FROM added "
+        "LEFT JOIN stacks ON added.stack_id = stacks.stack_id ORDER BY added.stack_id",
     )
-    ids = pc.dictionary_encode(rows["stack_id"].combine_chunks())
-    place = ids.indices.to_numpy(), rows["side"].to_numpy().astype(np.int64)
-    weights, counts = np.zeros((2, len(ids.dictionary), 2), np.int64)
-    np.add.at(weights, place, rows["weight"].to_numpy())
-    np.add.at(counts, place, rows["n"].to_numpy())
-    known = fetch(
-        ask,
-        "SELECT stack_id, frames FROM stacks WHERE stack_id IN "
-        f"(SELECT stack_id FROM samples WHERE {where} AND {kind})",
-    )
-    found = pc.index_in(ids.dictionary, value_set=known["stack_id"].combine_chunks())
-    return known["frames"].combine_chunks().take(found), weights, counts
+    rows = rows.filter(pa.array(_first_of_each(rows)))
+    if sample_type is None and rows.num_rows:
+        counts = rows.group_by(["sample_type"], use_threads=False).aggregate([("n", "sum")]).to_pylist()
+        usual = max(counts, key=lambda row: (row["n_sum"], row["sample_type"] or ""))["sample_type"]
+        rows = rows.filter(pc.equal(pc.fill_null(rows["sample_type"], ""), usual or ""))
+    sides = [np.stack([rows[f"{name}_{side}"].to_numpy() for side in "ab"], axis=1) for name in ("weight", "drawn")]
+    return rows["frames"].combine_chunks(), sides[0], sides[1]
+
+
+def _read_spans(ask: Ask, where: str, side_a: str = "true") -> tuple[pa.Array, Ints, Ints]:
+    return read_spans(ask, where, f"CASE WHEN {side_a} THEN 0 ELSE 1 END")
+
+
+def _first_of_each(rows: pa.Table) -> NDArray[np.bool_]:
+    """The first row of every (sample type, stack): the same stack may be stored more than once."""
+    key = pc.binary_join_element_wise(pc.fill_null(rows["sample_type"], ""), pc.fill_null(rows["stack_id"], ""), " ")
+    encoded = pc.dictionary_encode(key.combine_chunks())
+    kept = np.zeros(rows.num_rows, bool)
+    kept[np.unique(encoded.indices.to_numpy(), return_index=True)[1]] = True
+    return kept
 
 
 def run(
@@ -208,9 +218,9 @@ def run(
 ) -> pa.Table:
     """Rows of `flame`, callers before callees."""
     where = of_attempt(run_id, attempt_id) + ("" if rank_id is None else f" AND rank_id = {rank_id}")
-    stacks, weights, _ = _read(ask, where, sample_type, "0")
+    stacks, weights, _ = _read(ask, where, sample_type)
     if len(stacks) == 0 and sample_type is None:
-        stacks, weights, _ = read_spans(ask, where, "0")
+        stacks, weights, _ = _read_spans(ask, where)
     if len(stacks) == 0:
         return schema_of(COLUMNS).empty_table()
     tree = build_tree(stacks, weights[:, :1])
@@ -231,11 +241,11 @@ def run_diff(
     """Rows of `flame_diff`, largest difference first."""
     peers = "" if baseline_rank is None else f" AND rank_id IN ({rank_id}, {baseline_rank})"
     where = f"{of_attempt(run_id, attempt_id)} AND rank_id IS NOT NULL{peers}"
-    side = f"CASE WHEN rank_id = {rank_id} THEN 0 ELSE 1 END"
-    stacks, weights, counts = _read(ask, where, sample_type, side)
+    side_a = f"rank_id = {rank_id}"
+    stacks, weights, counts = _read(ask, where, sample_type, side_a)
     work = ~importing(stacks)
     if sample_type is None and not work.any():
-        stacks, weights, counts = read_spans(ask, where, side)
+        stacks, weights, counts = _read_spans(ask, where, side_a)
         work = np.ones(len(stacks), np.bool_)
     if not work.any():
         return schema_of(DIFF_COLUMNS).empty_table()

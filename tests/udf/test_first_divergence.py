@@ -112,7 +112,7 @@ def test_a_place_signed_twice_counts_once() -> None:
     ],
 )
 def test_class_of_a_tensor(tensor: str, expected: str) -> None:
-    assert classify({"boundary_a": None, "op_a": None, "tensor": tensor}) == expected
+    assert classify({"boundary_a": None, "op_a": None, "tensor_a": tensor}) == expected
 
 
 def test_windows_are_read_in_order_and_stop_at_the_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
