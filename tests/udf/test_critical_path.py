@@ -1,10 +1,13 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lake.errors import Invalid
-from lake.udf.critical_path import COLUMNS, _run, find
+from lake.udf.critical_path import BOUND_BY, COLUMNS, _run, find
 from lake.udf.registry import functions
+from lake.udf.timeline import load
 from tests.udf.recorded import engine, recorded
 from tests.udf.sim import LINK_NS, Sim, anonymous, simulate
 from tests.udf.test_groups import PLACED, on
@@ -184,6 +187,39 @@ def test_clocks_move_the_ranks_together_and_times_are_reported_on_their_own():
     rows = _run(engine(spans=spans, clocks=clocks), "r", 0, 1).to_pylist()
     assert [(r["rank_id"], r["edge_kind"], r["dur"]) for r in rows] == [(1, "late_start", 60), (0, "collective", 40)]
     assert rows[1]["ts"].value == 1_060
+
+
+anything = st.tuples(
+    st.sampled_from(["phase", "p2p", "collective", "io", "gc", "cpu_op", "runtime", "kernel", "memcpy", None]),
+    st.sampled_from(["pp_send", "pp_recv", "dp_allreduce", "cudaStreamSynchronize", "ncclKernel_SendRecv", "x"]),
+    st.integers(-20, 60),
+    st.integers(1, 60),
+    st.integers(0, 3),
+    st.sampled_from(["main", "b", "c", None]),
+    st.integers(0, 3) | st.none(),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(anything, min_size=1, max_size=25), st.lists(st.tuples(st.integers(0, 24), st.integers(0, 24)), max_size=4)
+)
+def test_whatever_was_recorded_every_instant_is_on_the_path_once(spans, arrows):
+    rows = [on(r, c, n, s, s + d, track=t, correlation_id=k) for c, n, s, d, r, t, k in spans]
+    rows = [(*row[:4], row[4] | {"seq": row[4]["correlation_id"], "communicator_id": "c"}) for row in rows]
+    flows = pa.table(
+        {
+            "src_span_id": pa.array([str(a) for a, _ in arrows], pa.string()),
+            "dst_span_id": pa.array([str(b) for _, b in arrows], pa.string()),
+            "kind": pa.array(["sync"] * len(arrows), pa.string()),
+        }
+    )
+    table = span_table(rows)
+    used = load(table)
+    found = find(table, PLACED, flows, "otlp")
+    assert pc.sum(found["dur"]).as_py() == used.end.max() - used.start.min()
+    assert pc.min(found["dur"]).as_py() > 0
+    assert set(found["bound_by"].to_pylist()) <= set(BOUND_BY)
 
 
 def test_no_spans_are_an_empty_table_and_no_step_an_error():
