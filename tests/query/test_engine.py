@@ -144,7 +144,7 @@ class TestReading:
 
     def test_a_condition_that_fails_for_a_row_is_not_called_corruption(self, tiny: TinyLake) -> None:
         tiny.add("metrics", [{"step_id": -(2**63)}])
-        with pytest.raises(Invalid, match="a condition cannot be computed for every row: .*Decimal"):
+        with pytest.raises(Invalid, match=r"a condition cannot be computed for every row: .*Decimal"):
             tiny.rows("SELECT ts FROM metrics WHERE CAST(step_id AS DOUBLE) = CAST(2 AS DECIMAL(10, 2))")
 
     @pytest.mark.parametrize("name", [*TABLES, *RELATIONS, "steps", "phases", "kernels", "collective_waits"])
