@@ -42,7 +42,7 @@ class Check:
 
 
 def open_lake(url: str | os.PathLike[str], store: str | None = None, *, create: bool = True, **settings: Any) -> Lake:
-    """The lake at a folder, or at a PostgreSQL catalog with `store` naming its objects.
+    """The lake at a folder, or at a PostgreSQL catalog with `store` (or `$LAKE_STORE`) naming its objects.
 
     A folder holds `catalog.sqlite` and `objects/`; it is made when it is not there, unless `create` is False.
     `settings` are fields of `lake.settings.Settings`, which `LAKE_*` variables also give. Raises:
@@ -61,6 +61,7 @@ def open_lake(url: str | os.PathLike[str], store: str | None = None, *, create: 
             raise Invalid(f"a lake is a folder, {folder} is a file")
         objects = open_store(store if store is not None else str(folder / OBJECTS_FOLDER))
         return Lake(open_catalog(str(folder / CATALOG_FILE)), objects, chosen)
+    store = store or os.environ.get("LAKE_STORE")
     if store is None:
         raise Invalid("a lake in a database needs a store for its objects: store='s3://bucket/prefix' or $LAKE_STORE")
     return Lake(open_catalog(address), open_store(store), chosen)

@@ -27,6 +27,7 @@ _CLOSED_PIPE: Final = 141
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one line after the usage and end with exit code 2."""
         self.print_usage(sys.stderr)
         self.exit(2, f"lake: {message}\n")
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def add_lake_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
     """`--lake` and `--store`, which may stand before or after the command."""
     lake = os.environ.get("LAKE", "./.lake") if first else argparse.SUPPRESS
-    store = os.environ.get("LAKE_STORE") if first else argparse.SUPPRESS
+    store = None if first else argparse.SUPPRESS
     parser.add_argument(
         "--lake", metavar="PATH_OR_URL", default=lake, help="folder or postgresql://… (default: $LAKE or ./.lake)"
     )
