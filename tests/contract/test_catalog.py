@@ -1,4 +1,4 @@
-"""The catalog contract, on every implementation: what is published, what a snapshot sees, how facts merge."""
+"""The catalog contract, on every implementation: what is published, what a snapshot sees, what is kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -20,82 +19,21 @@ from lake.errors import Conflict, Invalid, NotFound
 from lake.predicates import Always
 from lake.records import (
     Attempt,
-    Batch,
     Checkpoint,
     CheckpointShard,
     Clock,
     Communicator,
-    Coverage,
-    DataFile,
-    Evidence,
     Fact,
     Finding,
-    Identity,
     Incident,
     Node,
-    NumberRange,
     Placement,
     Publication,
     Run,
     Snapshot,
-    ValueSet,
 )
 from lake.schemas import TABLES
-
-
-@pytest.fixture
-def catalog(catalog_url: str) -> Iterator[Catalog]:
-    with closing(open_catalog(catalog_url)) as opened:
-        yield opened
-
-
-def data_file(file_id: str, table: str = "spans") -> DataFile:
-    return DataFile(
-        file_id=file_id,
-        table=table,
-        path=f"{table}/{file_id}.parquet",
-        rows=10,
-        size_bytes=100,
-        ranges={"step_id": NumberRange(low=1, high=9, has_null=False)},
-        sets={"run_id": ValueSet(values=frozenset({"r"}), has_null=False),
-              "name": ValueSet(values=frozenset({"a", "b"}), has_null=True)},
-    )  # fmt: skip
-
-
-def batch(key: str) -> Batch:
-    return Batch(batch_key=key, name=f"{key}.pb", format="otlp", evidence_ref=None, rows={"spans": 10}, rejected=1)
-
-
-def evidence(digest: str, **identity: int) -> Evidence:
-    sha256 = digest.ljust(64, "0")
-    return Evidence(
-        evidence_ref=f"ev:{sha256[:32]}", sha256=sha256, size_bytes=5, kind="kineto", name="a/b.json", path="e/x",
-        identity=Identity(run_id="r", **identity), ts_from=-1, ts_to=1 << 62,
-    )  # fmt: skip
-
-
-def publication(key: str) -> Publication:
-    """One input that gave files of three tables, and everything else that an input can give."""
-    return Publication(
-        files=tuple(data_file(f"{key}-{table}", table) for table in ("spans", "logs", "metrics")),
-        evidence=(evidence("ab" + key.encode().hex(), rank_id=1),),
-        facts=(Run(run_id=f"run-{key}"), Attempt(run_id=f"run-{key}", attempt_id=0)),
-        coverage=(Coverage(run_id="r", attempt_id=0, rank_id=1, table="spans", source=key, rows=10, rejected=1),),
-        batches=(batch(key),),
-    )
-
-
-def paths(catalog: Catalog, table: str = "spans", snapshot: Snapshot | None = None) -> list[str]:
-    found = catalog.files(table, snapshot or catalog.snapshot(), Always())
-    return [file.path for file in found]
-
-
-def rows(catalog: Catalog, relation: str) -> list[dict[str, object]]:
-    table = catalog.relation(relation)
-    assert table.schema == catalog.relation_schema(relation)
-    found: list[dict[str, object]] = table.to_pylist()
-    return found
-
+from tests.contract.samples import batch, data_file, evidence, paths, publication, rows
 
 # --- publishing ------------------------------------------------------------------------------------
 
@@ -307,142 +245,6 @@ def test_a_writer_killed_at_any_statement_leaves_all_or_nothing(catalog: Catalog
     _assert_whole(catalog, {"k"})
 
 
-# --- facts -----------------------------------------------------------------------------------------
-
-
-def merged(catalog: Catalog, relation: str, *facts: Fact) -> list[dict[str, object]]:
-    """Rows of a relation after the facts came one by one; unknown columns are left out."""
-    for fact in facts:
-        catalog.publish(Publication(facts=(fact,)))
-    return [{k: v for k, v in row.items() if v is not None} for row in rows(catalog, relation)]
-
-
-def nanoseconds(value: object) -> int:
-    return pa.scalar(value, pa.timestamp("ns", tz="UTC")).value  # type: ignore[no-any-return]
-
-
-def test_known_values_win_over_unknown_ones_and_later_over_earlier(catalog: Catalog) -> None:
-    found = merged(
-        catalog,
-        "checkpoints",
-        Checkpoint(run_id="r", attempt_id=0, checkpoint_id="c", step_id=5, state="writing"),
-        Checkpoint(run_id="r", attempt_id=0, checkpoint_id="c", state="committed", parent_id="b"),
-        Checkpoint(run_id="r", attempt_id=0, checkpoint_id="c"),
-        Checkpoint(run_id="r", attempt_id=1, checkpoint_id="c"),
-    )
-    own = {"run_id": "r", "checkpoint_id": "c"}
-    assert found == [
-        own | {"attempt_id": 0, "step_id": 5, "state": "committed", "parent_id": "b"},
-        own | {"attempt_id": 1},
-    ]
-
-
-def test_an_attempt_lasts_from_its_first_start_to_its_last_end(catalog: Catalog) -> None:
-    first = Attempt(run_id="r", attempt_id=0, started_at=20, ended_at=30, state="running", world_size=4)
-    (found,) = merged(
-        catalog,
-        "attempts",
-        first,
-        replace(first, started_at=10, ended_at=40, state="errored", exit_code=-6, world_size=None),
-        replace(first, started_at=15, ended_at=35, state=None),
-        Attempt(run_id="r", attempt_id=0),
-    )
-    assert (nanoseconds(found["started_at"]), nanoseconds(found["ended_at"])) == (10, 40)
-    assert (found["state"], found["exit_code"], found["world_size"]) == ("errored", -6, 4)
-
-
-def test_facts_of_one_publication_merge_in_their_order(catalog: Catalog) -> None:
-    catalog.publish(
-        Publication(
-            facts=(
-                Attempt(run_id="r", attempt_id=0, started_at=5, state="running"),
-                Attempt(run_id="r", attempt_id=0, started_at=3, end_reason="oom"),
-                Attempt(run_id="r", attempt_id=0, state="finished"),
-            )
-        )
-    )
-    (found,) = rows(catalog, "attempts")
-    assert (nanoseconds(found["started_at"]), found["state"], found["end_reason"]) == (3, "finished", "oom")
-
-
-def test_communicators_and_clocks_of_an_unknown_run_are_kept_once(catalog: Catalog) -> None:
-    unknown = Communicator(run_id=None, attempt_id=None, communicator_id="pg0", ranks=(3, 1))
-    found = merged(
-        catalog,
-        "communicators",
-        unknown,
-        replace(unknown, ranks=(), backend="nccl"),
-        replace(unknown, run_id="r", attempt_id=0, ranks=()),
-    )
-    assert found == [
-        {"communicator_id": "pg0", "ranks": [3, 1], "backend": "nccl"},
-        {"run_id": "r", "attempt_id": 0, "communicator_id": "pg0"},
-    ]
-    clock = Clock(run_id=None, attempt_id=None, clock="host", host_id="h", offset_ns=-(1 << 63))
-    assert merged(catalog, "clocks", clock, replace(clock, error_ns=7, drift_ppb=0.5, offset_ns=None)) == [
-        {"clock": "host", "host_id": "h", "offset_ns": -(1 << 63), "error_ns": 7, "drift_ppb": 0.5}
-    ]
-
-
-def test_a_later_shard_replaces_an_earlier_one_of_the_same_source(catalog: Catalog) -> None:
-    shard = CheckpointShard(
-        run_id="r", attempt_id=0, checkpoint_id="c", shard="pp0", source="log", sha256="aa", size_bytes=1
-    )
-    found = merged(
-        catalog,
-        "checkpoint_shards",
-        shard,
-        replace(shard, sha256="bb", size_bytes=None),
-        replace(shard, source="manifest"),
-    )
-    assert [(row["source"], row["sha256"], row.get("size_bytes")) for row in found] == [
-        ("log", "bb", None),
-        ("manifest", "aa", 1),
-    ]
-
-
-A = Placement(run_id="r", attempt_id=0, rank_id=2, host_id="h1", gpu_uuid="GPU-1")
-
-
-@pytest.mark.parametrize(
-    ("facts", "expected"),
-    [
-        pytest.param((A, A), {A}, id="the same"),
-        pytest.param((A, replace(A, valid_from=5)), {replace(A, valid_from=5)}, id="a time for a known placement"),
-        pytest.param((replace(A, valid_from=5), A), {replace(A, valid_from=5)}, id="no time, the same devices"),
-        pytest.param(
-            (replace(A, valid_from=5), Placement(run_id="r", attempt_id=0, rank_id=2, dp=1, nic_id="n")),
-            {replace(A, valid_from=5, dp=1, nic_id="n")},
-            id="what one source does not know, another does",
-        ),
-        pytest.param(
-            (replace(A, valid_from=5, valid_to=9), replace(A, valid_from=9, gpu_uuid="GPU-2"), replace(A, tp=3)),
-            {replace(A, valid_from=5, valid_to=9, tp=3), replace(A, valid_from=9, gpu_uuid="GPU-2")},
-            id="no time, only the placement of its device",
-        ),
-        pytest.param(
-            (A, replace(A, gpu_uuid="GPU-2", valid_from=5)),
-            {A, replace(A, gpu_uuid="GPU-2", valid_from=5)},
-            id="another device is another placement",
-        ),
-        pytest.param(
-            (A, replace(A, rank_id=3), replace(A, attempt_id=1)),
-            {A, replace(A, rank_id=3), replace(A, attempt_id=1)},
-            id="another rank or attempt is another placement",
-        ),
-    ],
-)
-def test_placements_merge(catalog: Catalog, facts: tuple[Placement, ...], expected: set[Placement]) -> None:
-    for fact in facts:
-        catalog.publish(Publication(facts=(fact,)))
-    found = catalog.placements("r")
-    assert (set(found), len(found)) == (expected, len(expected))
-    assert catalog.placements("other") == []
-    assert catalog.placements() == found
-    catalog.publish(Publication(facts=facts))  # once more, and together
-    assert catalog.placements() == found
-
-
 # --- evidence --------------------------------------------------------------------------------------
 
 
@@ -527,14 +329,15 @@ def test_an_incident_leaves_tasks_actions_and_bound_evidence(catalog: Catalog) -
 def test_every_relation_is_readable_when_empty_and_when_filled(catalog: Catalog) -> None:
     for name in RELATIONS:
         assert rows(catalog, name) == []
-    facts = (
-        *(Run(run_id="r", started_at=1), Attempt(run_id="r", attempt_id=0), A, Node(host_id="h", since=-5)),
-        *(
-            Communicator(run_id="r", attempt_id=0, communicator_id="c", ranks=(0, 1)),
-            Clock(run_id="r", attempt_id=0, clock="c"),
-        ),
+    facts: tuple[Fact, ...] = (
+        Run(run_id="r", started_at=1),
+        Attempt(run_id="r", attempt_id=0),
+        Placement(run_id="r", attempt_id=0, rank_id=0, gpu_uuid="GPU-1"),
+        Communicator(run_id="r", attempt_id=0, communicator_id="c", ranks=(0, 1)),
+        Clock(run_id="r", attempt_id=0, clock="c"),
         Checkpoint(run_id="r", attempt_id=0, checkpoint_id="c"),
         CheckpointShard(run_id="r", attempt_id=0, checkpoint_id="c", shard="s", source="log"),
+        Node(host_id="h", since=-5),
     )
     catalog.publish(replace(publication("k"), facts=facts))
     catalog.save_incident(INCIDENT)
