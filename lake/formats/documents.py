@@ -50,6 +50,10 @@ def json_text(value: Any) -> str:
         LimitExceeded: it nests too deep to be written.
     """
     try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # whole numbers beyond 64 bits, deep values, lone surrogates
+        pass
+    try:
         return json.dumps(value, separators=(",", ":"))
     except RecursionError as error:
         raise LimitExceeded("a value nests too deep to be kept as JSON") from error

@@ -253,10 +253,10 @@ def _description(entry: dict[str, Any]) -> str | None:
 def _attribute(values: list[Any]) -> tuple[str, pa.Array]:
     kinds = {type(value) for value in values} - {type(None)}
     letter = _LETTERS.get(next(iter(kinds)), "j") if len(kinds) == 1 else "j"
-    texts = (_text(v) if letter == "s" else json_text(v) for v in values)
-    return letter, pa.array(
-        [None if value is None else text for value, text in zip(values, texts, strict=True)], pa.string()
-    )
+    if letter in "bi" and all(value is None or whole(value) is not None or letter == "b" for value in values):
+        return letter, pa.array(values).cast(pa.string())
+    convert = _text if letter == "s" else json_text
+    return letter, pa.array([None if value is None else convert(value) for value in values], pa.string())
 
 
 def _status(
