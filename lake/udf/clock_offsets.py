@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from lake.errors import LimitExceeded
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -16,6 +18,10 @@ DRIFT_WINDOW_NS: Final = 60_000_000_000
 BINS: Final = 16
 ROUNDS: Final = 6
 """Each round measures what the biases found so far leave over; three are enough for 100 ppm over ten minutes."""
+
+
+MAX_CLOCKS: Final = 4096
+"""The equations are solved as one dense system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,17 @@ class Delays:
     def pick(self, mask: npt.NDArray[np.bool_]) -> Delays:
         """Those where the mask holds."""
         return Delays(self.source[mask], self.target[mask], self.time_ns[mask], self.delay_ns[mask])
+
+
+@dataclass(frozen=True, slots=True)
+class _Differences:
+    """How much clock `b` is ahead of clock `a` at `since_ns` from the origin, with weights."""
+
+    a: Ints
+    b: Ints
+    ahead_ns: Floats
+    weight: Floats
+    since_ns: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +73,13 @@ class Alignment:
 
 
 def align(clocks: int, delays: Delays) -> Alignment:
-    """Biases of numbered clocks, at least one, from one-way delays between them."""
+    """Biases of numbered clocks, at least one, from one-way delays between them.
+
+    Raises:
+        LimitExceeded: there are more than MAX_CLOCKS clocks.
+    """
+    if clocks > MAX_CLOCKS:
+        raise LimitExceeded(f"{clocks} clocks are more than can be aligned at once ({MAX_CLOCKS})")
     origin = int(delays.time_ns.min()) if len(delays.time_ns) else 0
     window = int(delays.time_ns.max()) - origin if len(delays.time_ns) else 0
     bins = BINS if window > DRIFT_WINDOW_NS else 1
@@ -66,9 +89,9 @@ def align(clocks: int, delays: Delays) -> Alignment:
     current = Alignment(nothing, nothing, solved, -unbounded, unbounded, origin, reference)
     inside = delays.pick(solved[delays.source] & solved[delays.target])
     number = (inside.time_ns - origin) * bins // (window + 1)
-    for _ in range(ROUNDS if bins > 1 else 1):
-        change = _differences(clocks, inside, current, number)
-        bias, drift = _least_squares(current, *change, fit_drift=bins > 1)
+    for _ in range(ROUNDS if bins > 1 else 2):
+        left = _differences(clocks, inside, current, number)
+        bias, drift = _least_squares(current, left, fit_drift=bins > 1)
         current = Alignment(
             current.bias + bias, current.drift + drift, solved, current.low, current.high, origin, reference
         )
@@ -91,10 +114,8 @@ def _component(clocks: int, delays: Delays) -> tuple[npt.NDArray[np.bool_], int]
     return largest, int(np.argmax(np.where(largest, count, -1)))
 
 
-def _differences(
-    clocks: int, delays: Delays, current: Alignment, number: Ints
-) -> tuple[Ints, Ints, Floats, Floats, Floats]:
-    """Per pair and time bin: (a, b, how much b is ahead of a beyond `current`, weight, ns since the origin)."""
+def _differences(clocks: int, delays: Delays, current: Alignment, number: Ints) -> _Differences:
+    """What `current` leaves over, per pair of clocks seen both ways and time bin."""
     left = current.left(delays)
     key = (delays.source * clocks + delays.target) * BINS + number
     order = np.lexsort((left, key))
@@ -106,27 +127,30 @@ def _differences(
     go, come = first[paired], first[at[paired]]
     width = np.maximum(left[go] + left[come], 1000.0)
     since = (delays.time_ns[go] + delays.time_ns[come]) / 2.0 - current.origin_ns
-    return delays.source[go], delays.target[go], (left[go] - left[come]) / 2, width.min(initial=1e18) / width, since
+    ahead = (left[go] - left[come]) / 2
+    return _Differences(delays.source[go], delays.target[go], ahead, width.min(initial=1e18) / width, since)
 
 
-def _least_squares(
-    current: Alignment, a: Ints, b: Ints, difference: Floats, weight: Floats, since: Floats, *, fit_drift: bool
-) -> tuple[Floats, Floats]:
+def _least_squares(current: Alignment, seen: _Differences, *, fit_drift: bool) -> tuple[Floats, Floats]:
     """Changes of bias and drift that explain the differences best, the reference unchanged."""
-    clocks = len(current.bias)
-    scale = max(float(since.max(initial=0)), 1.0)
+    clocks, a, b = len(current.bias), seen.a, seen.b
+    scale = max(float(seen.since_ns.max(initial=0)), 1.0)
     width = 2 * clocks if fit_drift else clocks
     normal, right = np.zeros((width, width)), np.zeros(width)
-    for column, factor in enumerate((np.ones_like(since), since / scale)[: width // clocks]):
-        np.add.at(right, column * clocks + b, weight**2 * factor * difference)
-        np.subtract.at(right, column * clocks + a, weight**2 * factor * difference)
-        for other, factor_2 in enumerate((np.ones_like(since), since / scale)[: width // clocks]):
-            value = weight**2 * factor * factor_2
+    factors = (np.ones_like(seen.since_ns), seen.since_ns / scale)[: width // clocks]
+    for column, factor in enumerate(factors):
+        np.add.at(right, column * clocks + b, seen.weight**2 * factor * seen.ahead_ns)
+        np.subtract.at(right, column * clocks + a, seen.weight**2 * factor * seen.ahead_ns)
+        for other, factor_2 in enumerate(factors):
+            value = seen.weight**2 * factor * factor_2
             for row, col, sign in ((b, b, 1), (a, a, 1), (a, b, -1), (b, a, -1)):
                 np.add.at(normal, (column * clocks + row, other * clocks + col), sign * value)
     free = np.flatnonzero(np.tile(current.solved & (np.arange(clocks) != current.reference), width // clocks))
     answer = np.zeros(width)
-    answer[free] = np.linalg.lstsq(normal[np.ix_(free, free)], right[free], rcond=1e-12)[0]
+    inner = normal[np.ix_(free, free)]
+    diagonal = np.arange(len(free))
+    inner[diagonal, diagonal] = np.where(inner.diagonal() > 0, inner.diagonal() * (1 + 1e-9), 1.0)
+    answer[free] = np.linalg.solve(inner, right[free])
     return answer[:clocks], answer[clocks:] / scale if fit_drift else np.zeros(clocks)
 
 

@@ -63,10 +63,9 @@ def build(events: KinetoEvents, scope: Bools) -> Edges:
     return Edges(*(np.concatenate([getattr(part, name) for part in parts]) for name in Edges.__slots__))
 
 
-def _edges(
-    events: KinetoEvents, source: Ints, target: Ints, kind: Ints, event: Ints, free: Bools | None = None
-) -> Edges:
+def _edges(events: KinetoEvents, points: tuple[Ints, Ints], kind: Ints, event: Ints, free: Bools) -> Edges:
     """Edges weighing the time between their points; synchronisations, dependencies and `free` ones weigh nothing."""
+    source, target = points
     times = np.stack([events.start, events.end], axis=1).reshape(-1)
     weight = np.maximum(times[target] - times[source], 0)
     weight[free | (kind == DEPENDENCY) | (kind == SYNCHRONISATION)] = 0
@@ -92,7 +91,7 @@ def _host_edges(events: KinetoEvents, work: Ints) -> Edges:
     blocked = ~opens[first + 1] & events.named(*BLOCKING)[target]
     kind = np.where(between, DEPENDENCY, OPERATOR)
     points = 2 * source + ~opens[first], 2 * target + ~opens[first + 1]
-    return _edges(events, *points, kind, np.where(between, -1, owner), blocked)
+    return _edges(events, points, kind, np.where(between, -1, owner), blocked)
 
 
 def _enclosing(event: Ints, opens: Bools) -> Ints:
@@ -149,7 +148,7 @@ def _device_edges(events: KinetoEvents, scope: Bools, work: Bools) -> Edges:
     ]
     source, target, owner, at, kind, free, turn = (np.concatenate([p[i] for p in parts]) for i in range(7))
     order = np.lexsort((turn, at))
-    return _edges(events, source[order], target[order], kind[order], owner[order], free[order] == 1)
+    return _edges(events, (source[order], target[order]), kind[order], owner[order], free[order] == 1)
 
 
 def _kernel_order(events: KinetoEvents, scope: Bools) -> tuple[Ints, Ints]:

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from lake.errors import LimitExceeded
 from lake.udf.clock_offsets import Delays, align
 
 EPOCH = 1_700_000_000_000_000_000
@@ -56,6 +57,12 @@ def test_one_direction_gives_a_bound_and_no_number():
     assert (found.low[2], found.high[2]) == (-np.inf, 500)
     assert (found.low[3], found.high[3]) == (-70, np.inf)
     assert (found.low[4], found.high[4]) == (-np.inf, np.inf)
+
+
+def test_too_many_clocks_are_refused():
+    nothing = np.empty(0, np.int64)
+    with pytest.raises(LimitExceeded, match="4097 clocks"):
+        align(4097, Delays(nothing, nothing, nothing, nothing))
 
 
 @pytest.mark.parametrize("clocks", [1, 3])
