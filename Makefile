@@ -43,7 +43,7 @@ bench: install ## print ratios against peers and limits, one run each
 	$(BIN)/python -m bench
 
 migration: install ## a new catalog migration: make migration m="add column x"
-	$(BIN)/alembic -c migrations/alembic.ini revision --autogenerate -m "$(m)"
+	$(BIN)/python -m migrations "$(m)"
 
 clean: ## remove the environment, the demo lake and caches
 	rm -rf $(VENV) .lake .mypy_cache .ruff_cache .hypothesis

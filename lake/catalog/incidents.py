@@ -75,30 +75,42 @@ def _bind_evidence(connection: sa.Connection, incident: Incident) -> None:
 
 
 def _tasks(incident: Incident) -> list[dict[str, Any]]:
+    """Tests that were made (verification findings) and tests that the answer asks for (queued)."""
     rows = {}
-    for finding in incident.findings:
-        if finding.kind == "verification":
-            task_id = _id("vt", incident.incident_id, finding.proposition, finding.subject)
-            rows[task_id] = {
-                "task_id": task_id,
-                "incident_id": incident.incident_id,
-                "kind": incident.kind,
-                "proposition": finding.proposition,
-                "subject": finding.subject,
-                "status": _TASK_STATUS.get(finding.status, "queued"),
-                "sql": finding.sql,
-                "evidence_refs": list(finding.evidence_refs),
-            }
+    asked: list[tuple[str, str, str, str, str | None, list[str]]] = [
+        (str(task.get("kind")), str(task.get("proposition")), str(task.get("subject")), "queued", None, [])
+        for task in _document(incident).get("verification_tasks") or ()
+    ]
+    made = [
+        (incident.kind, f.proposition, f.subject, _TASK_STATUS.get(f.status, "queued"), f.sql, list(f.evidence_refs))
+        for f in incident.findings
+        if f.kind == "verification"
+    ]
+    for kind, proposition, subject, status, sql, refs in asked + made:
+        task_id = _id("vt", incident.incident_id, proposition, subject)
+        rows[task_id] = {
+            "task_id": task_id,
+            "incident_id": incident.incident_id,
+            "kind": kind,
+            "proposition": proposition,
+            "subject": subject,
+            "status": status,
+            "sql": sql,
+            "evidence_refs": refs,
+        }
     return list(rows.values())
 
 
-def _actions(incident: Incident) -> list[dict[str, Any]]:
+def _document(incident: Incident) -> dict[str, Any]:
     try:
         document = json.loads(incident.document)
     except ValueError:
-        return []
-    if not isinstance(document, dict):
-        return []
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _actions(incident: Incident) -> list[dict[str, Any]]:
+    document = _document(incident)
     retry, resume = document.get("retry") or {}, document.get("resume_from") or {}
     advice = [("exclude_device", device, document.get("cause")) for device in document.get("exclude_devices") or ()]
     if retry.get("advised"):
