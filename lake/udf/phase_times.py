@@ -7,7 +7,7 @@ its duration, the shortest, is the transfer, so waiting is told from transfer wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -80,6 +80,12 @@ def read_spans(table: pa.Table) -> Spans:
     above = np.where(parent >= 0, phase[parent], "") if parent.size else phase
     self_ns = np.maximum(number["dur"] - children, 0)
     return Spans(ranks, steps, rank, step, number["ts"], number["dur"], self_ns, category, phase, above)
+
+
+def with_ranks(spans: Spans, ranks: Ints) -> Spans:
+    """The spans with ranks that have none among them, so that groups know all their members."""
+    every = np.union1d(spans.ranks, ranks).astype(np.int64)
+    return replace(spans, ranks=every, rank=np.searchsorted(every, spans.ranks)[spans.rank])
 
 
 def _words(column: pa.ChunkedArray) -> NDArray[np.object_]:

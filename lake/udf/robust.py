@@ -40,6 +40,13 @@ def nan_median(values: Floats, axis: int | None = None, *, keepdims: bool = Fals
     return found if keepdims else np.squeeze(found, axis=axis)
 
 
+def lower_quartile(values: Floats) -> Floats:
+    """The value below which a quarter of every row lies; NaN for a row without any."""
+    ordered = np.sort(values, axis=1)
+    place = np.isfinite(values).sum(axis=1, keepdims=True) // 4
+    return np.take_along_axis(ordered, place, axis=1)[:, 0]
+
+
 def group_medians(values: Floats, groups: NDArray[np.int64]) -> Floats:
     """Median over the rows of each group, for every column: shape (number of groups, columns)."""
     out = np.full((int(groups.max(initial=-1)) + 1, values.shape[1]), np.nan)

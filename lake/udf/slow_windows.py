@@ -55,8 +55,9 @@ class Setting:
 
 def distances(logs: Floats, setting: Setting) -> tuple[Floats, str]:
     """Distance (log ratio) of every unit to what is expected of it in each step, and how that was found."""
-    sizes = np.bincount(setting.cells, minlength=1)
-    stage_sizes = np.unique(setting.stages, return_counts=True)[1] if setting.stages.size else np.zeros(1)
+    known = np.isfinite(logs).any(axis=1)
+    sizes = np.bincount(setting.cells[known], minlength=1)
+    stage_sizes = np.unique(setting.stages[known], return_counts=True)[1] if known.any() else np.zeros(1)
     if stage_sizes.max(initial=0) >= 2 and sizes.max(initial=0) >= 3:
         return polish(logs, setting.stages, setting.cells)[0], "polish"
     if logs.shape[0] >= 2 and stage_sizes.min() >= 2:

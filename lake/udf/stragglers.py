@@ -15,9 +15,20 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lake.udf.phase_times import CATEGORIES, Ints, Series, Spans, coordinates, read_spans, step_time, work_series
+from lake.udf.phase_times import (
+    CATEGORIES,
+    Ints,
+    Series,
+    Spans,
+    coordinates,
+    read_spans,
+    step_time,
+    with_ranks,
+    work_series,
+)
 from lake.udf.registry import Argument, Ask, Column, TableFunction, register
 from lake.udf.relations import fetch, of_attempt, result
+from lake.udf.robust import lower_quartile
 from lake.udf.slow_windows import Setting, Verdict, judge
 from lake.udf.transfer_times import Operations, operations, own_times, transfers
 
@@ -83,13 +94,15 @@ def _shared_verdicts(spans: Spans, work: list[Series], setting: Setting) -> list
     for series in work:
         if series.cause != "compute":
             continue
-        usual = np.nanquantile(np.where(np.isfinite(series.values), series.values, np.inf), 0.25, axis=1)
+        usual = lower_quartile(series.values)
         relative = series.values / np.maximum(usual, 1.0)[:, None]
         for groups in (setting.stages, setting.cells):
             members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
             if len(members) < 2 or min(ranks.size for ranks in members) < 2:
                 continue
-            lowest = np.stack([np.min(relative[ranks], axis=0) for ranks in members]) * float(np.median(usual))
+            lowest = np.stack([np.min(relative[ranks], axis=0) for ranks in members]) * float(
+                np.median(usual[np.isfinite(usual)])
+            )
             shared = Series(series.phase, "imbalance", np.arange(len(members)), lowest)
             out += [(v, members[v.rank_id]) for v in judge(shared, alone(len(members), spans)) if v.flagged]
     return out
@@ -140,9 +153,9 @@ def _blamed(hot: list[tuple[Operations, Verdict]], verdicts: list[Verdict], span
 
 
 def _once(verdicts: list[Verdict]) -> list[Verdict]:
-    """One verdict for a rank and phase: the flagged one, else the one with the larger z."""
+    """One verdict for a rank and phase: the flagged one, else the one with the larger z; none without any time."""
     best: dict[tuple[int, str], Verdict] = {}
-    for verdict in verdicts:
+    for verdict in (v for v in verdicts if v.steps):
         known = best.get((verdict.rank_id, verdict.phase))
         if known is None or (verdict.flagged, verdict.z) > (known.flagged, known.z):
             best[verdict.rank_id, verdict.phase] = verdict
@@ -185,7 +198,7 @@ def run(ask: Ask, *, run_id: str, attempt_id: int, step_lo: int | None = None, s
         "SELECT rank_id, communicator_id, seq, arrow_cast(scheduled_at, 'Int64') AS scheduled_at FROM collectives "
         f"WHERE {where} AND NOT coalesce(p2p, false) AND scheduled_at IS NOT NULL AND rank_id IS NOT NULL",
     )
-    spans = read_spans(table)
+    spans = with_ranks(read_spans(table), placements["rank_id"].to_numpy())
     verdicts = straggler_verdicts(spans, coordinates(placements, spans.ranks), entries)
     return _report(verdicts, spans.steps, placements)
 

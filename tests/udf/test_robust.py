@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.udf.robust import autocorrelation, hottest_window, nan_median, polish, spread
+from lake.udf.robust import autocorrelation, hottest_window, lower_quartile, nan_median, polish, spread
 
 
 def test_spread_is_the_scaled_median_deviation() -> None:
@@ -19,6 +19,12 @@ def test_median_without_missing_values_is_the_median(rows: list[list[float]]) ->
     assert np.allclose(nan_median(values, axis=1), np.median(values, axis=1))
     holes = np.hstack([values, np.full((len(rows), 3), np.nan)])
     assert np.allclose(nan_median(holes, axis=1), np.median(values, axis=1))
+
+
+def test_the_lower_quartile_of_a_row() -> None:
+    found = lower_quartile(np.array([[4.0, 1.0, 3.0, 2.0, np.nan], [np.nan] * 5]))
+    assert found[0] == 2.0
+    assert np.isnan(found[1])
 
 
 def test_the_median_of_nothing_is_missing() -> None:

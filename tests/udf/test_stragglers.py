@@ -161,6 +161,17 @@ def test_a_pipeline_of_single_ranks_is_compared_with_its_own_steps() -> None:
     assert (row["rank_id"], row["first_step"], row["last_step"], row["method"]) == (1, 10, 29, "own_steps")
 
 
+def test_a_rank_without_telemetry_has_no_rows_and_changes_no_verdict() -> None:
+    """Without rank 3, rank 2 has no peer left in its stage and is compared with its own other steps."""
+    rest = recorded("slow-rank")("SELECT * FROM spans WHERE rank_id <> 3")
+    found = STRAGGLERS.run(recorded("slow-rank", spans=rest), run_id="run-slow-01", attempt_id=0).to_pylist()
+    assert {row["rank_id"] for row in found} == {0, 1, 2}
+    (row,) = [row for row in found if row["flagged"]]
+    assert (row["rank_id"], row["phase"], row["method"]) == (2, "forward", "own_steps")
+    assert abs(row["first_step"] - 12) <= 2
+    assert abs(row["last_step"] - 30) <= 2
+
+
 def test_the_source_that_covers_most_counts_once() -> None:
     ask = recorded("slow-rank")
     spans = ask("SELECT * FROM spans")
