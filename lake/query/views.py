@@ -34,13 +34,21 @@ _STACKS: Final = (
 # Communication and garbage collection nested in a phase are found by time, not by parent, because other spans may
 # lie between. `inside` holds, at every begin and end of a phase, the nested time that has begun before; the
 # difference of the two is what the phase contains. At equal times a phase begins before what it contains and
-# ends before what follows.
+# ends before what follows. A span inside another of its own phase (the library's call in the framework's) tells the
+# same time again and is left out.
 _PHASES: Final = """
-WITH marked AS (
+WITH named AS (
     SELECT run_id, attempt_id, step_id, rank_id, source, coalesce(track, '') AS lane, phase, category, ts, dur,
            CAST(ts AS BIGINT) AS begin_ns
     FROM spans
     WHERE phase IS NOT NULL AND dur IS NOT NULL AND category IN ('phase', 'io', 'collective', 'p2p', 'gc')
+), told AS (
+    SELECT *, max(begin_ns + dur) OVER (PARTITION BY run_id, attempt_id, step_id, rank_id, source, lane, phase
+                                        ORDER BY begin_ns, dur DESC
+                                        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS told_until_ns
+    FROM named
+), marked AS (
+    SELECT * FROM told WHERE told_until_ns IS NULL OR begin_ns + dur > told_until_ns
 ), events AS (
     SELECT run_id, attempt_id, step_id, rank_id, source, lane, phase, category, ts,
            CASE WHEN event = 'begin' THEN 1 ELSE 0 END AS spans, CASE WHEN event = 'begin' THEN dur ELSE 0 END AS dur,

@@ -66,6 +66,14 @@ def test_spans_of_a_phase_are_summed_and_sources_are_not(tiny: TinyLake) -> None
     assert [tuple(row.values()) for row in rows] == [("kineto", 2, 200, 180), ("otlp", 2, 200, 180)]
 
 
+def test_a_phase_told_twice_counts_once(tiny: TinyLake) -> None:
+    rows = spans([("backward", "phase", 0, 300), ("pp_recv", "p2p", 10, 100), ("gloo:recv", "p2p", 12, 95)])
+    rows[2]["phase"] = "pp_recv"
+    tiny.add("spans", rows)
+    found = tiny.rows("SELECT phase, spans, self_ns, waiting_ns FROM phases ORDER BY phase")
+    assert [tuple(row.values()) for row in found] == [("backward", 1, 200, 100), ("pp_recv", 1, 100, 100)]
+
+
 def test_other_lanes_do_not_count_as_nested(tiny: TinyLake) -> None:
     main = [{**row, "track": "main"} for row in spans([("forward", "phase", 0, 100)])]
     other = [{**row, "track": "stream 7"} for row in spans([("all_reduce", "collective", 10, 50)])]
