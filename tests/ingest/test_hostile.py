@@ -90,7 +90,7 @@ def test_deep_nesting_ends(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_invalid_utf8_in_a_log_keeps_its_line(lake: Lake, tmp_path: Path) -> None:
-    assert take(lake, tmp_path, "latin.log", b"caf\xe9 au lait\n").problems
+    assert take(lake, tmp_path, "latin.log", b"an ordinary line\n" * 50 + b"caf\xe9 au lait\n").problems
     assert rows(lake, "SELECT count(*) FROM logs WHERE body LIKE 'caf%au lait'") == [(1,)]
 
 
