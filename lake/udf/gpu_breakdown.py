@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lake.udf.intervals import total, union
+from lake.udf.intervals import subtract, total, union
 from lake.udf.kineto_events import SYNC, Bools, KinetoEvents, read_trace
 from lake.udf.registry import Argument, Ask, Column, TableFunction, register
 from lake.udf.relations import result, schema_of
@@ -47,9 +47,9 @@ def breakdown(events: KinetoEvents) -> tuple[int, int, int] | None:
         return None
     busy = union(events.start[device], events.end[device])
     computing = device & ~events.matching(NOT_COMPUTING)
-    compute_ns = total(union(events.start[computing], events.end[computing]))
+    compute = union(events.start[computing], events.end[computing])
     whole = int(events.end[device].max() - events.start[device].min())
-    return whole - total(busy), compute_ns, total(busy) - compute_ns
+    return whole - total(busy), total(compute), total(subtract(busy, compute))
 
 
 def _run(ask: Ask, evidence_ref: str) -> pa.Table:
