@@ -194,10 +194,15 @@ def _measure(
 
 
 def _own_rise(logs: Floats, inside: NDArray[np.bool_], level: float, method: str) -> bool:
-    """Whether the unit itself got slower in the window, not only its peers faster; a window of all steps passes."""
+    """Whether the unit itself got slower in the window, not only its peers faster.
+
+    A window of nearly all steps passes where peers tell what is usual, and not where only other steps could.
+    """
     outside = logs[~inside]
     outside = outside[np.isfinite(outside)]
-    if method == "polish" or outside.size < MIN_STEPS:
+    if method == "polish":
         return True
+    if outside.size < MIN_STEPS:
+        return method == "peers"
     rise = np.nanmean(logs[inside]) - np.median(outside)
     return bool(rise >= level / 2)

@@ -53,6 +53,7 @@ def test_every_rank_and_phase_has_a_row() -> None:
         ("sdc-replay", "run-sdc-01", 0, (0, 39)),
         ("sdc-replay", "run-sdc-01", 1, (20, 39)),
         ("hang", "run-hang-01", 0, (0, 15)),
+        ("hang", "run-hang-01", 0, (2, 14)),
         ("hang", "run-hang-01", 1, (10, 15)),
         ("crash-restart", "run-crash-01", 0, (0, 18)),
         ("crash-restart", "run-crash-01", 1, (10, 18)),
