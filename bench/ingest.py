@@ -174,7 +174,8 @@ def main() -> None:
         limit_seconds, limit_rows = write_limit(bodies, out)
     print(f"input            {size / 1e6:.0f} MB of request bodies")
     print(
-        f"ingest           {seconds:.1f} s, {rows:.0f} rows, {rows / seconds:,.0f} rows/s, {size / seconds / 1e6:.1f} MB/s"
+        f"ingest           {seconds:.1f} s, {rows:.0f} rows, {rows / seconds:,.0f} rows/s, "
+        f"{size / seconds / 1e6:.1f} MB/s"
     )
     print(f"limit            {limit_seconds:.1f} s to only write the {limit_rows} finished rows with pyarrow.parquet")
     print(f"ratio            {seconds / limit_seconds:.2f} × the limit")

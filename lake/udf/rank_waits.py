@@ -72,8 +72,8 @@ register(
         ),
         columns=COLUMNS,
         example=(
-            "SELECT rank_id, operation, waits_for, sum(wait_ns) / 1e6 AS wait_ms FROM rank_waits('run-slow-01', 0, 12, 30) "
-            "GROUP BY rank_id, operation, waits_for ORDER BY wait_ms DESC"
+            "SELECT rank_id, operation, waits_for, sum(wait_ns) / 1e6 AS wait_ms "
+            "FROM rank_waits('run-slow-01', 0, 12, 30) GROUP BY rank_id, operation, waits_for ORDER BY wait_ms DESC"
         ),
         run=_run,
     )

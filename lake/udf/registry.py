@@ -85,7 +85,9 @@ class TableFunction:
             Invalid: too many or too few values, or one of another type; names the argument and what it accepts.
         """
         if len(values) > len(self.arguments):
-            raise Invalid(f"{self.name} takes at most {len(self.arguments)} arguments, got {len(values)}: {self.signature}")
+            raise Invalid(
+                f"{self.name} takes at most {len(self.arguments)} arguments, got {len(values)}: {self.signature}"
+            )
         bound: dict[str, Any] = {}
         for index, argument in enumerate(self.arguments):
             if index >= len(values):
@@ -107,7 +109,8 @@ class TableFunction:
             accepted = isinstance(value, argument.kind)
         if not accepted:
             raise Invalid(
-                f"{self.name}: argument {argument.name!r} must be {argument.kind.__name__} ({argument.doc}), got {value!r}"
+                f"{self.name}: argument {argument.name!r} must be {argument.kind.__name__} ({argument.doc}), "
+                f"got {value!r}"
             )
         return argument.kind(value)
 

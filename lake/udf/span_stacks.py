@@ -70,7 +70,8 @@ def _self_time(parent: Ints, dur: Ints) -> Ints:
     inner = np.zeros(len(dur), np.int64)
     has = parent >= 0
     np.add.at(inner, parent[has], dur[has])
-    return np.maximum(dur - inner, 0)
+    own: Ints = np.maximum(dur - inner, 0)
+    return own
 
 
 def _paths(
@@ -102,4 +103,5 @@ def _ranges(low: Ints, high: Ints) -> Ints:
     """All positions of the half-open ranges, one after another."""
     lengths = high - low
     starts = np.cumsum(lengths) - lengths
-    return np.arange(int(lengths.sum())) - np.repeat(starts - low, lengths)
+    positions: Ints = np.arange(int(lengths.sum())) - np.repeat(starts - low, lengths)
+    return positions

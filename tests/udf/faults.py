@@ -107,7 +107,7 @@ class Recording:
 def pipeline(
     dp: int, pp: int, steps: int, rng: np.random.Generator, shape: Callable[[int, int, int], float]
 ) -> dict[str, pa.Table]:
-    """Spans of a synthetic job: `shape(replica, stage, step)` is the forward time (ms), of 16 microbatches with 2 % noise.
+    """Spans of a synthetic job: `shape(replica, stage, step)` is the forward time (ms), 16 microbatches with 2 % noise.
 
     Sequence length varies by (replica, step) with coefficient of variation 0.6; the last stage is 1.25 times as
     heavy. Rank = stage · dp + replica.
