@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.formats.base import Problem
-from lake.formats.chrome import scan
+from lake.formats.chrome import tokens
 from lake.formats.chrome.events import Events
 from lake.formats.chrome.text import token_text
 
@@ -49,7 +49,7 @@ class Counters:
 
     def _names(self, events: Events) -> pa.Array:
         """`name` where a counter of that name has one series only, else `name:key`."""
-        name = events.code(scan.NAME, self.event)
+        name = events.code(tokens.NAME, self.event)
         key = events.words.word[events.index.entries[self._entry, 1] >> 33] if len(self._entry) else name
         pairs = np.unique(np.stack([name, key], axis=1), axis=0)
         names, series = np.unique(pairs[:, 0], return_counts=True)

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from lake.errors import Invalid
 from lake.formats.base import Decoded, Problem, Source
-from lake.formats.chrome import scan
-from lake.formats.chrome.attributes import MapSource, attribute_maps
+from lake.formats.chrome import tokens
+from lake.formats.chrome.attributes import attribute_maps
 from lake.formats.chrome.collectives import Operations, facts_of, identity_of
 from lake.formats.chrome.counters import Counters
 from lake.formats.chrome.envelope import Envelope, read_envelope
@@ -19,6 +19,7 @@ from lake.formats.chrome.events import METADATA, Events, build_events
 from lake.formats.chrome.flows import Flows
 from lake.formats.chrome.scan import Scanner
 from lake.formats.chrome.slices import Slices, build_slices
+from lake.formats.chrome.text import MapSource
 from lake.formats.columns import conform, derived_ids, fill_identity
 
 _THREAD_NAMES: Final = (("process_name", "name"), ("process_labels", "labels"), ("thread_name", "name"))
@@ -84,26 +85,26 @@ def _report(envelope: Envelope, scanner: Scanner, decoded: Decoded) -> None:
         Invalid: not a single event was found and the arrays were not empty either.
     """
     state = [int(value) for value in scanner.state]
-    strangers = state[scan.NO_PHASE] + state[scan.NOT_OBJECT]
-    if not scanner.events and strangers + state[scan.TOO_DEEP] + state[scan.TOO_MANY] + state[scan.BROKEN]:
+    strangers = state[tokens.NO_PHASE] + state[tokens.NOT_OBJECT]
+    if not scanner.events and strangers + state[tokens.TOO_DEEP] + state[tokens.TOO_MANY] + state[tokens.BROKEN]:
         raise Invalid(
             f"no trace: none of the {strangers or 'broken'} elements of the event array is an event with a phase `ph`"
         )
     for column, text in (
-        (scan.NO_PHASE, "objects without a phase `ph`"),
-        (scan.NOT_OBJECT, "elements that are no objects"),
-        (scan.TOO_DEEP, "events nested deeper than the limit"),
-        (scan.TOO_MANY, "events with more members than the limit"),
+        (tokens.NO_PHASE, "objects without a phase `ph`"),
+        (tokens.NOT_OBJECT, "elements that are no objects"),
+        (tokens.TOO_DEEP, "events nested deeper than the limit"),
+        (tokens.TOO_MANY, "events with more members than the limit"),
     ):
         if state[column]:
             decoded.problems.append(Problem(message=f"{state[column]} {text} were not taken", rejected=state[column]))
-    if state[scan.BROKEN]:
+    if state[tokens.BROKEN]:
         decoded.salvaged = True
         message = (
-            f"broken JSON at byte {state[scan.FIRST_BROKEN]}: {state[scan.BROKEN]} events were not taken, "
+            f"broken JSON at byte {state[tokens.FIRST_BROKEN]}: {state[tokens.BROKEN]} events were not taken, "
             f"the other {scanner.events} were kept"
         )
-        decoded.problems.append(Problem(message=message, rejected=state[scan.BROKEN]))
+        decoded.problems.append(Problem(message=message, rejected=state[tokens.BROKEN]))
     elif envelope.cut_at is not None:
         decoded.salvaged = True
         message = f"the document ends early at byte {envelope.cut_at}; all {scanner.events} events before it were kept"
@@ -162,7 +163,7 @@ class _Tables:
             "dur": pa.array(slices.dur, mask=~slices.closed),
             "span_id": span_ids,
             "parent_id": span_ids.take(pa.array(slices.parent, mask=slices.parent < 0)),
-            "name": events.words.column(events.code(scan.NAME, slices.event)),
+            "name": events.words.column(events.code(tokens.NAME, slices.event)),
             "kind": slices.kind(events),
             "category": slices.categories.column(),
             "phase": slices.categories.phase_column(slices.phase),
@@ -180,7 +181,7 @@ class _Tables:
         events = self._events
         threads, first = np.unique(slices.thread, return_index=True)
         some = slices.event[first]
-        parts = [events.words.column(events.code(column, some)).fill_null("") for column in (scan.PID, scan.TID)]
+        parts = [events.words.column(events.code(column, some)).fill_null("") for column in (tokens.PID, tokens.TID)]
         text = pa.compute.binary_join_element_wise(*parts, "/")
         return text.take(pa.array(np.searchsorted(threads, slices.thread)))
 
@@ -188,7 +189,7 @@ class _Tables:
         """Per kind of name and event: the entry of the metadata event that names its process or thread, or -1."""
         events = self._events
         meta = np.flatnonzero(events.ph == METADATA)
-        name, process = events.code(scan.NAME, meta), events.code(scan.PID)
+        name, process = events.code(tokens.NAME, meta), events.code(tokens.PID)
         args = events.args(meta, tuple({key for _, key in _THREAD_NAMES}))
         found = np.full((len(events.ph), len(_THREAD_NAMES)), -1, np.int64)
         for at, (kind, key) in enumerate(_THREAD_NAMES):

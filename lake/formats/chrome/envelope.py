@@ -109,35 +109,3 @@ def _keep(document: Document, key: str, text: npt.NDArray[np.uint8]) -> None:
         document.metadata[key] = json.loads(text.tobytes())
     except (ValueError, RecursionError):
         return
-
-
-def top_level_keys(head: bytes) -> tuple[list[str], str]:
-    """The keys of the object at the start of `head` as far as it goes, and what the top is: `{`, `[` or nothing.
-
-    Stops after `traceEvents`.
-    """
-    buffer = np.frombuffer(head, np.uint8)
-    n = len(buffer)
-    i = skip_blank(buffer, 3 if head[:3] == b"\xef\xbb\xbf" else 0, n)
-    keys: list[str] = []
-    if i >= n or buffer[i] not in b"{[":
-        return keys, ""
-    if buffer[i] == ord("["):
-        return keys, "["
-    i = skip_blank(buffer, i + 1, n)
-    while i < n and buffer[i] in b',"':
-        if buffer[i] == ord(","):
-            i = skip_blank(buffer, i + 1, n)
-            continue
-        start, i = i, skip_string(buffer, i, n)
-        if i < 0:
-            break
-        keys.append(head[start + 1 : i - 1].decode("utf-8", "replace"))
-        i = skip_blank(buffer, i, n)
-        if i >= n or buffer[i] != ord(":") or keys[-1] == "traceEvents":
-            break
-        i = skip_value(buffer, skip_blank(buffer, i + 1, n), n, _DEPTH)
-        if i < 0:
-            break
-        i = skip_blank(buffer, i, n)
-    return keys, "{"

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lake.formats.base import Problem
-from lake.formats.chrome import scan
+from lake.formats.chrome import tokens
 from lake.formats.chrome.envelope import Envelope
-from lake.formats.chrome.scan import Index, Scanner
-from lake.formats.chrome.tokens import EXACT, RANGE, Symbols
+from lake.formats.chrome.scan import Scanner
+from lake.formats.chrome.symbols import Symbols
+from lake.formats.chrome.times import EXACT, RANGE, to_ns
+from lake.formats.chrome.tokens import Index
 from lake.formats.chrome.words import Words
 
 SLICE_BEGINS: Final = b"XBbS"
@@ -53,7 +55,7 @@ class Events:
 
     def entry_ranges(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """First and last entry of each event in `rows`; (0, 0) for -1."""
-        ends = self.index.large[:, scan.ENTRY_END]
+        ends = self.index.large[:, tokens.ENTRY_END]
         bounds = np.stack([np.concatenate([[0], ends[:-1]])[: len(ends)], ends], axis=1)
         return np.where((rows >= 0)[:, None], bounds[rows], 0) if len(bounds) else np.zeros((len(rows), 2), np.int64)
 
@@ -116,7 +118,8 @@ def _integers(b, spans, values, good):  # type: ignore[no-untyped-def]
 def build_events(envelope: Envelope, scanner: Scanner, problems: list[Problem]) -> Events:
     """Columns of everything scanned; what had to be left out or is doubtful is added to `problems`."""
     index, symbols = scanner.result()
-    ts = index.large[:, scan.TS].copy()
+    ts, status = to_ns(scanner.buffer, index.large[:, tokens.TS])
+    dur, written = to_ns(scanner.buffer, index.large[:, tokens.DUR])
     fits = np.ones(len(ts), np.bool_)
     for document in envelope.documents:
         base = base_time_ns(document.metadata)
@@ -126,10 +129,9 @@ def build_events(envelope: Envelope, scanner: Scanner, problems: list[Problem]) 
         elif base < 0:
             fits[part] = ts[part] >= -_LONGEST - base
         ts[part] = np.where(fits[part], ts[part], 0) + base
-    ph = index.small[:, scan.PH].astype(np.int64)
-    status = index.small[:, scan.TS_STATUS]
+    ph = index.small[:, tokens.PH].astype(np.int64)
     words = Words.of(scanner.buffer, symbols)
-    process, thread = (words.of_symbols(index.small[:, column]) for column in (scan.PID, scan.TID))
+    process, thread = (words.of_symbols(index.small[:, column]) for column in (tokens.PID, tokens.TID))
     events = Events(
         buffer=scanner.buffer,
         index=index,
@@ -138,8 +140,8 @@ def build_events(envelope: Envelope, scanner: Scanner, problems: list[Problem]) 
         thread=np.unique((process + 1) * (len(words.text) + 1) + thread + 1, return_inverse=True)[1],
         ph=ph,
         ts=ts,
-        dur=index.large[:, scan.DUR].copy(),
-        has_dur=index.small[:, scan.DUR_STATUS] == EXACT,
+        dur=dur,
+        has_dur=written == EXACT,
         usable=(status == EXACT) & fits,
     )
     problems += _phase_problems(ph)
@@ -149,7 +151,6 @@ def build_events(envelope: Envelope, scanner: Scanner, problems: list[Problem]) 
     untimed = timed & ~events.usable & ~beyond
     _note(problems, untimed, "events have no time `ts` and were not taken", rejected=True)
     complete = (ph == ord("X")) & events.usable
-    written = index.small[:, scan.DUR_STATUS]
     _note(problems, complete & (written > EXACT), "complete events have no usable duration; `dur` is null")
     _note(
         problems,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lake.formats.chrome import scan
+from lake.formats.chrome import tokens
 from lake.formats.chrome.events import FLOWS, Events
 from lake.formats.chrome.pairing import chain_flows, dense
 from lake.formats.chrome.slices import Slices
@@ -24,9 +24,9 @@ class Flows:
         flow = events.of_phase(FLOWS)
         rank = np.searchsorted(np.array(sorted(FLOWS)), events.ph[flow])
         rank = np.array([2, 0, 1], np.int64)[rank]  # f, s, t in ASCII order
-        local = events.index.small[flow, scan.LOCAL] == 1
-        process = np.where(local, events.code(scan.PID, flow), -2)
-        group = dense(*(events.code(column, flow) for column in (scan.CAT, scan.ID, scan.SCOPE)), process)
+        local = events.index.small[flow, tokens.LOCAL] == 1
+        process = np.where(local, events.code(tokens.PID, flow), -2)
+        group = dense(*(events.code(column, flow) for column in (tokens.CAT, tokens.ID, tokens.SCOPE)), process)
         before = chain_flows(events.ts[flow], rank, group)
         used = np.zeros(len(flow), np.bool_)
         used[before[before >= 0]] = True
@@ -54,11 +54,11 @@ class Flows:
             return np.full(len(flow), -1, np.int64)
         inside = slices.tracks.enclosing(thread, ts)
         after = slices.tracks.following(thread, ts)
-        bp = events.code(scan.BIND, flow)
+        bp = events.code(tokens.BIND, flow)
         following = (rank == 2) & (bp != events.words.number("e"))
         found = np.where(following, after, inside)
         found = np.where(found >= 0, slices.on_thread[found], -1)
-        identifier = events.code(scan.ID, flow)
+        identifier = events.code(tokens.ID, flow)
         text = events.words.text.take(pa.array(np.maximum(identifier, 0)))
         exact = _by_correlation(slices, (thread, ts), text, identifier >= 0)
         return np.where(exact >= 0, exact, found)
@@ -66,14 +66,14 @@ class Flows:
     def columns(self, events: Events, span_ids: pa.Array) -> dict[str, Any]:
         """Columns of the table `flows` but identity and attributes."""
         return {
-            "flow_id": events.words.column(events.code(scan.ID, self.event)),
+            "flow_id": events.words.column(events.code(tokens.ID, self.event)),
             "src_span_id": span_ids.take(pa.array(self.source, mask=self.source < 0)),
             "dst_span_id": span_ids.take(pa.array(self.target, mask=self.target < 0)),
             "kind": self._kind(events),
         }
 
     def _kind(self, events: Events) -> pa.Array:
-        cat = events.code(scan.CAT, self.event)
+        cat = events.code(tokens.CAT, self.event)
         kinds = dict(_KINDS, **{"async": "launch"}) if self._kineto else _KINDS
         distinct = np.unique(cat[cat >= 0])
         names = sorted({*kinds.values(), _OTHER})

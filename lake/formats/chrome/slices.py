@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake.formats.base import Problem
-from lake.formats.chrome import scan
+from lake.formats.chrome import tokens
 from lake.formats.chrome.categories import GPU, Categories, categorise
 from lake.formats.chrome.events import ENDS, INSTANTS, SLICE_BEGINS, Events
 from lake.formats.chrome.nesting import FOREVER, Tracks, depths, inherit
@@ -95,19 +95,20 @@ def build_slices(events: Events, *, kineto: bool, problems: list[Problem]) -> Sl
     group = _async_group(events, event, asynchronous)
     nested = Tracks(np.where(asynchronous, thread.max(initial=0) + 1 + group, thread), ts, end)
     on_thread = np.flatnonzero(~asynchronous & ~instant)
+    names = (events.code(tokens.CAT, event), events.code(tokens.NAME, event))
     slices = Slices(
         event=event,
         closing=closing,
         ts=ts,
         dur=dur,
         closed=closed,
-        pid=events.code(scan.PID, event),
+        pid=events.code(tokens.PID, event),
         thread=thread,
         parent=nested.parent,
         depth=depths(nested.order, nested.parent),
         tracks=Tracks(thread[on_thread], ts[on_thread], end[on_thread]),
         on_thread=on_thread,
-        categories=categorise(events.words, events.code(scan.CAT, event), events.code(scan.NAME, event), kineto=kineto),
+        categories=categorise(events.words, *names, kineto=kineto),
         phase=np.empty(0, np.int64),
         correlation=np.empty(0, np.int64),
         correlated=np.empty(0, np.bool_),
@@ -129,9 +130,9 @@ def _async_group(events: Events, rows: npt.NDArray[np.int64], which: npt.NDArray
     """A number per (category, id, scope, process when the id is local) of async events; -1 for the others."""
     group = np.full(len(rows), -1, np.int64)
     chosen = rows[which]
-    local = events.index.small[chosen, scan.LOCAL] == 1
-    process = np.where(local, events.code(scan.PID, chosen), -2)
-    group[which] = dense(*(events.code(column, chosen) for column in (scan.CAT, scan.ID, scan.SCOPE)), process)
+    local = events.index.small[chosen, tokens.LOCAL] == 1
+    process = np.where(local, events.code(tokens.PID, chosen), -2)
+    group[which] = dense(*(events.code(column, chosen) for column in (tokens.CAT, tokens.ID, tokens.SCOPE)), process)
     return group
 
 
@@ -143,7 +144,7 @@ def _pairs(events: Events, problems: list[Problem]) -> npt.NDArray[np.int64]:
         every = np.ones(len(rows), np.bool_)
         track = events.thread[rows] if phases == b"BE" else _async_group(events, rows, every)
         is_end = np.isin(events.ph[rows], list(ENDS))
-        found = match_pairs(events.ts[rows], is_end, track, events.code(scan.NAME, rows))
+        found = match_pairs(events.ts[rows], is_end, track, events.code(tokens.NAME, rows))
         partner[rows] = np.where(found >= 0, rows[found], -1) if len(rows) else found
         lonely_ends = int(np.count_nonzero(is_end & (found < 0)))
         if lonely_ends:
@@ -204,7 +205,7 @@ def _steps(
             value, good = events.integers(np.where(speaks, args[key], -1))
             step = np.where((step < 0) & good & (value >= 0), value, step)
     named = np.flatnonzero(may_mark)
-    name = events.code(scan.NAME, slices.event[named])
+    name = events.code(tokens.NAME, slices.event[named])
     number = np.full(len(events.words.text) + 1, -1, np.int64)
     distinct = np.unique(name[name >= 0])
     number[distinct] = [_step_number(text) for text in events.words.text.take(pa.array(distinct)).to_pylist()]

@@ -1,11 +1,20 @@
-"""Tokens as Arrow text: strings unescaped, numbers and literals as written, nested values as compact JSON."""
+"""The compiled writing of text: tokens as strings, and attribute maps made of them.
+
+Strings are unescaped, numbers and literals stay as written, nested values become compact JSON. One module for the
+reason given in `tokens`.
+"""
 
 from __future__ import annotations
+
+from typing import Final, NamedTuple
 
 import numba as nb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+_PLAIN, _ARGS, _END = range(3)
+KEY_PREFIXES: Final = (b"", b"args.", b"end.")
 
 
 @nb.njit(cache=True)
@@ -156,3 +165,144 @@ def token_text(buffer: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> p
 
 def _bitmap(present: npt.NDArray[np.bool_]) -> pa.Buffer | None:
     return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+
+
+class MapSource(NamedTuple):
+    """What attribute maps are made from.
+
+    `word` and `spans` give each symbol's word and token. Row `r` has the entries `ranges[r, 0]:ranges[r, 1]` of its
+    own event, the `args` among `ranges[r, 2]:ranges[r, 3]` of its closing event, and the entries `extra[r]` (-1: none),
+    whose keys are the symbols `extra_key`.
+    """
+
+    buffer: npt.NDArray[np.uint8]
+    entries: npt.NDArray[np.int64]
+    word: npt.NDArray[np.int64]
+    spans: npt.NDArray[np.int64]
+    ranges: npt.NDArray[np.int64]
+    extra: npt.NDArray[np.int64]
+    extra_key: npt.NDArray[np.int64]
+
+
+@nb.njit(cache=True)
+def map_bounds(source, sizes):  # type: ignore[no-untyped-def]
+    """Upper bounds (entries, key bytes, value bytes) of each row."""
+    _, entries, _, spans, ranges, extra, extra_key = source
+    mask = (1 << 32) - 1
+    for row in range(len(ranges)):
+        count, key_bytes, value_bytes = 0, 0, 0
+        for part in range(2):
+            for k in range(ranges[row, 2 * part], ranges[row, 2 * part + 1]):
+                count += 1
+                key_bytes += spans[entries[k, 1] >> 33, 1] + 5
+                value_bytes += entries[k, 1] & mask
+        for x in range(extra.shape[1]):
+            if extra[row, x] >= 0:
+                count += 1
+                key_bytes += spans[extra_key[x], 1]
+                value_bytes += entries[extra[row, x], 1] & mask
+        sizes[row, 0], sizes[row, 1], sizes[row, 2] = count, key_bytes, value_bytes
+
+
+@nb.njit(cache=True)
+def _slot(table, stamp, name):  # type: ignore[no-untyped-def]
+    """Slot of `name` in the set of the current row: (slot, whether it is there); rows are told apart by `stamp`."""
+    mask = len(table) - 1
+    slot = (name * 0x9E3779B1 >> 7) & mask
+    while table[slot, 0] == stamp:
+        if table[slot, 1] == name:
+            return slot, True
+        slot = (slot + 1) & mask
+    return slot, False
+
+
+@nb.njit(cache=True)
+def _same(b, one, other):  # type: ignore[no-untyped-def]
+    mask = (1 << 32) - 1
+    if one[1] & mask != other[1] & mask:
+        return False
+    k = 0
+    while k < one[1] & mask and b[one[0] + k] == b[other[0] + k]:
+        k += 1
+    return k == one[1] & mask
+
+
+@nb.njit(cache=True)
+def _put(plan, count, entry, symbol, prefix):  # type: ignore[no-untyped-def]
+    plan[count, 0] = entry
+    plan[count, 1] = symbol * 4 + prefix
+    return count + 1
+
+
+@nb.njit(cache=True)
+def map_plan(source, rows, table, plan, offsets):  # type: ignore[no-untyped-def]
+    """Choose the entries of each row in `rows` so that its keys are unique; returns how many.
+
+    The event's own members come as they are, the later of two equal ones winning. An entry of `args` whose key is that
+    of such a member is called `args.<key>`; one of the closing event that differs from the opening one's `end.<key>`.
+    `table` is a set of names: (row stamp, word and place, entry).
+    """
+    b, entries, word, _, ranges, extra, extra_key = source
+    count = 0
+    for row in range(rows[0], rows[1]):
+        stamp = row + 1
+        for k in range(ranges[row, 1] - 1, ranges[row, 0] - 1, -1):
+            slot, known = _slot(table, stamp, 2 * word[entries[k, 1] >> 33] + (entries[k, 1] >> 32 & 1))
+            if not known:
+                table[slot, 0] = stamp
+                table[slot, 1] = 2 * word[entries[k, 1] >> 33] + (entries[k, 1] >> 32 & 1)
+                table[slot, 2] = k
+        for k in range(ranges[row, 0], ranges[row, 1]):
+            symbol = entries[k, 1] >> 33
+            in_args = entries[k, 1] >> 32 & 1
+            slot, _known = _slot(table, stamp, 2 * word[symbol] + in_args)
+            if table[slot, 2] == k:
+                clash = in_args == 1 and _slot(table, stamp, 2 * word[symbol])[1]
+                count = _put(plan, count, k, symbol, _ARGS if clash else _PLAIN)
+        for k in range(ranges[row, 2], ranges[row, 3]):
+            symbol = entries[k, 1] >> 33
+            if entries[k, 1] >> 32 & 1 == 0:
+                continue
+            slot, known = _slot(table, stamp, 2 * word[symbol] + 1)
+            if not known:
+                table[slot, 0], table[slot, 1], table[slot, 2] = stamp, 2 * word[symbol] + 1, k
+                clash = _slot(table, stamp, 2 * word[symbol])[1]
+                count = _put(plan, count, k, symbol, _ARGS if clash else _PLAIN)
+            elif table[slot, 2] < ranges[row, 2] or table[slot, 2] >= ranges[row, 3]:
+                if not _same(b, entries[table[slot, 2]], entries[k]):
+                    count = _put(plan, count, k, symbol, _END)
+                table[slot, 2] = k
+        for x in range(extra.shape[1]):
+            symbol = extra_key[x]
+            taken = _slot(table, stamp, 2 * word[symbol])[1] or _slot(table, stamp, 2 * word[symbol] + 1)[1]
+            if extra[row, x] >= 0 and not taken:
+                count = _put(plan, count, extra[row, x], symbol, _PLAIN)
+        offsets[row - rows[0] + 1] = count
+    return count
+
+
+@nb.njit(cache=True)
+def map_render(source, plan, prefixes, keys, values):  # type: ignore[no-untyped-def]
+    """Write keys and values; `keys` and `values` are (offsets, bytes, and for values the type letters)."""
+    b, entries, _, spans, _, _, _ = source
+    key_offsets, key_bytes = keys
+    value_offsets, value_bytes, letters = values
+    mask = (1 << 32) - 1
+    o, v = 0, 0
+    for k in range(len(plan)):
+        prefix = plan[k, 1] & 3
+        if prefix != _PLAIN:
+            for c in prefixes[prefix]:
+                if c != 0:
+                    key_bytes[o] = c
+                    o += 1
+        symbol = plan[k, 1] >> 2
+        o = write_token(b, spans[symbol, 0], spans[symbol, 0] + spans[symbol, 1], key_bytes, o)
+        start = entries[plan[k, 0], 0]
+        end = start + (entries[plan[k, 0], 1] & mask)
+        letters[k] = type_letter(b, start, end)
+        if letters[k] != 110:
+            v = write_token(b, start, end, value_bytes, v)
+        key_offsets[k + 1] = o
+        value_offsets[k + 1] = v
+    return o, v

@@ -1,4 +1,7 @@
-"""JSON tokens by offset: where strings and values end, exact decimal times, and interned tokens.
+"""The compiled scan: JSON tokens by offset, interned tokens, and the events of an array with their entries.
+
+All of it is one module because a compiled function that is kept on disk does not notice when a function of another
+module that it calls has changed.
 
 The grammar is that of RFC 8259, read tolerantly as trace viewers do: `NaN` and `Infinity` are values,
 control characters may stand in strings, and NUL counts as a blank (files cut by a full disk end in NULs).
@@ -6,7 +9,6 @@ control characters may stand in strings, and NUL counts as a blank (files cut by
 
 from __future__ import annotations
 
-import secrets
 from typing import Final, NamedTuple
 
 import numba as nb
@@ -20,44 +22,52 @@ BAD: Final = -2
 DEEP: Final = -3
 """Nesting is deeper than allowed."""
 
-ABSENT: Final = 0
-EXACT: Final = 1
-RANGE: Final = 2
-"""The number does not fit a signed 64-bit count of nanoseconds."""
-NOT_A_NUMBER: Final = 3
-
-_MAX: Final = (1 << 63) - 1
 _HASH_PRIME: Final = np.uint64(0x100000001B3)
 _HASH_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT: Final = np.uint64(32)
+_MAX_TOKEN: Final = 1 << 30
+
+# columns of Index.small; the first seven are symbols of field tokens, -1 when absent
+NAME, CAT, PID, TID, ID, SCOPE, BIND, PH, LOCAL = range(9)
+SMALL: Final = 9
+# columns of Index.large
+TS, DUR, ENTRY_END = range(3)
+_TIME_TS, _TIME_DUR, _ARGS, _ID2, _OTHER = 20, 21, 22, 23, 24
+
+# state[]: where the scan stands and what it met
+(POSITION, EVENTS, ENTRIES, STATUS, NO_PHASE, NOT_OBJECT, TOO_DEEP, TOO_MANY, BROKEN, FIRST_BROKEN, BUDGET) = range(11)
+MORE, CLOSED, GROW, CUT_OFF = range(4)
 
 
-class Symbols(NamedTuple):
-    """Distinct raw tokens: token `k` is `spans[k]` = (start, length) in the buffer.
+class Index(NamedTuple):
+    """Events and their entries by offset.
 
-    `slots` is an open-addressing table of token numbers; the last row of `spans` holds the number of tokens and the
-    seed of the hash, which is random so that no input can be made to collide.
+    `small` (int32) holds the symbols of name, cat, pid, tid, id, scope and bp, the phase as ASCII code, and whether
+    the id is process-local; `large` (int64) holds where ts and dur stand (start << 24 | length, 0 is nowhere) and
+    where the event's entries end. `entries` (int64) is (start of the value, key << 32 | length), the key
+    being twice the symbol of the key token, plus one when the entry stands in `args`.
     """
 
+    small: npt.NDArray[np.int32]
+    large: npt.NDArray[np.int64]
+    entries: npt.NDArray[np.int64]
+
+
+class Work(NamedTuple):
+    """What the scan reads and writes.
+
+    `limits` are the greatest depth and the greatest number of members; `usual` is the symbol of the key that the last
+    event had at each place, which mostly is the key of the next event there.
+    """
+
+    text: npt.NDArray[np.uint8]
+    small: npt.NDArray[np.int32]
+    large: npt.NDArray[np.int64]
+    entries: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int32]
     spans: npt.NDArray[np.int64]
-
-    @property
-    def used(self) -> int:
-        """Tokens known."""
-        return int(self.spans[-1, 0])
-
-    @property
-    def capacity(self) -> int:
-        """Tokens that fit."""
-        return len(self.spans) - 1
-
-
-def new_symbols(capacity: int) -> Symbols:
-    """An empty table for `capacity` tokens (a power of two)."""
-    spans = np.empty((capacity + 1, 2), np.int64)
-    spans[-1] = 0, secrets.randbits(62)
-    return Symbols(np.full(2 * capacity, -1, np.int32), spans)
+    limits: npt.NDArray[np.int64]
+    usual: npt.NDArray[np.int64]
 
 
 @nb.njit(cache=True)
@@ -131,92 +141,6 @@ def skip_value(b, i, n, max_depth):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True)
-def micros_to_ns(b, i, j):  # type: ignore[no-untyped-def]
-    """(nanoseconds, ABSENT/EXACT/RANGE/NOT_A_NUMBER) of a decimal count of microseconds in `b[i:j]`.
-
-    Digits are read as integers, never through a float; below one nanosecond it rounds half away from zero.
-    Numbers written as strings count.
-    """
-    if j - i >= 2 and b[i] == 34:
-        i += 1
-        j -= 1
-    negative = i < j and b[i] == 45
-    if i < j and (b[i] == 45 or b[i] == 43):
-        i += 1
-    mantissa = 0
-    scale = 3
-    digits = 0
-    full = 0
-    dropped = 0
-    seen_point = False
-    while i < j:
-        c = b[i]
-        if c == 46 and not seen_point:
-            seen_point = True
-        elif 48 <= c <= 57:
-            digits += 1
-            if mantissa > (_MAX - (c - 48)) // 10:
-                dropped = c - 48 if full == 0 else dropped
-                full = 1
-                scale += 0 if seen_point else 1
-            else:
-                mantissa = mantissa * 10 + (c - 48)
-                scale -= 1 if seen_point else 0
-        else:
-            break
-        i += 1
-    if digits == 0:
-        return 0, NOT_A_NUMBER
-    if i < j:
-        exponent, good = _exponent(b, i, j)
-        if not good:
-            return 0, NOT_A_NUMBER
-        scale += exponent
-    value, status = _scaled(mantissa, scale)
-    if scale == 0 and dropped >= 5:
-        value += 1
-    return (-value if negative else value), status
-
-
-@nb.njit(cache=True)
-def _exponent(b, i, j):  # type: ignore[no-untyped-def]
-    if b[i] != 101 and b[i] != 69:
-        return 0, False
-    i += 1
-    negative = i < j and b[i] == 45
-    if i < j and (b[i] == 45 or b[i] == 43):
-        i += 1
-    if i == j:
-        return 0, False
-    value = 0
-    while i < j:
-        if b[i] < 48 or b[i] > 57:
-            return 0, False
-        value = min(value * 10 + (b[i] - 48), 100000)
-        i += 1
-    return (-value if negative else value), True
-
-
-@nb.njit(cache=True)
-def _scaled(value, scale):  # type: ignore[no-untyped-def]
-    if value == 0:
-        return value, EXACT
-    while scale > 0:
-        if value > _MAX // 10:
-            return 0, RANGE
-        value *= 10
-        scale -= 1
-    rest = 0
-    while scale < 0 and (value > 0 or scale == -1):
-        rest = value % 10
-        value //= 10
-        scale += 1
-    if scale == 0 and rest >= 5:
-        value += 1
-    return value, EXACT
-
-
-@nb.njit(cache=True)
 def _hash(b, i, j, seed):  # type: ignore[no-untyped-def]
     h = np.uint64(seed)
     while i < j:
@@ -224,6 +148,18 @@ def _hash(b, i, j, seed):  # type: ignore[no-untyped-def]
         i += 1
     h *= _HASH_MIX
     return h ^ (h >> _SHIFT)
+
+
+@nb.njit(cache=True)
+def is_symbol(b, i, j, spans, k):  # type: ignore[no-untyped-def]
+    """Whether the token `b[i:j]` is symbol `k`."""
+    if spans[k, 1] != j - i:
+        return False
+    at = spans[k, 0]
+    same = 0
+    while same < j - i and b[at + same] == b[i + same]:
+        same += 1
+    return same == j - i
 
 
 @nb.njit(cache=True)
@@ -241,18 +177,14 @@ def intern(b, i, j, slots, spans):  # type: ignore[no-untyped-def]
             spans[k, 1] = length
             slots[slot] = k
             return k
-        if spans[k, 1] == length:
-            at = spans[k, 0]
-            same = 0
-            while same < length and b[at + same] == b[i + same]:
-                same += 1
-            if same == length:
-                return k
+        if is_symbol(b, i, j, spans, k):
+            return k
         slot = (slot + 1) & np.int64(mask)
 
 
 @nb.njit(cache=True)
-def _rehash(b, spans, slots):  # type: ignore[no-untyped-def]
+def rehash(b, spans, slots):  # type: ignore[no-untyped-def]
+    """Enter all symbols of `spans` into the empty table `slots`."""
     mask = np.uint64(len(slots) - 1)
     for k in range(spans[-1, 0]):
         slot = np.int64(_hash(b, spans[k, 0], spans[k, 0] + spans[k, 1], spans[-1, 1]) & mask)
@@ -261,10 +193,213 @@ def _rehash(b, spans, slots):  # type: ignore[no-untyped-def]
         slots[slot] = k
 
 
-def grow_symbols(buffer: npt.NDArray[np.uint8], symbols: Symbols) -> Symbols:
-    """The same tokens in a table of twice the capacity."""
-    larger = new_symbols(2 * symbols.capacity)
-    larger.spans[: symbols.used] = symbols.spans[: symbols.used]
-    larger.spans[-1] = symbols.spans[-1]
-    _rehash(buffer, larger.spans, larger.slots)
-    return larger
+@nb.njit(cache=True)
+def _is(b, i, word):  # type: ignore[no-untyped-def]
+    k = 0
+    while k < len(word) and b[i + k] == word[k]:
+        k += 1
+    return k == len(word)
+
+
+@nb.njit(cache=True)
+def _field(b, i, j):  # type: ignore[no-untyped-def]
+    """What the top-level key `b[i:j]` (without quotes) is: a column of `small`, or another code."""
+    n = j - i
+    if n == 2:
+        if b[i] == 112 and b[i + 1] == 104:
+            return PH
+        if b[i] == 116 and b[i + 1] == 115:
+            return _TIME_TS
+        if b[i] == 105 and b[i + 1] == 100:
+            return ID
+        if b[i] == 98 and b[i + 1] == 112:
+            return BIND
+    elif n == 3:
+        if _is(b, i, b"cat"):
+            return CAT
+        if _is(b, i, b"pid"):
+            return PID
+        if _is(b, i, b"tid"):
+            return TID
+        if _is(b, i, b"dur"):
+            return _TIME_DUR
+        if _is(b, i, b"id2"):
+            return _ID2
+    elif n == 4:
+        if _is(b, i, b"name"):
+            return NAME
+        if _is(b, i, b"args"):
+            return _ARGS
+    elif n == 5 and _is(b, i, b"scope"):
+        return SCOPE
+    return _OTHER
+
+
+@nb.njit(cache=True)
+def _take(b, which, value, small, large):  # type: ignore[no-untyped-def]
+    """Take a time, a phase or the locality of an id of one event; `small` and `large` are its rows."""
+    i, j = value
+    if which in (_TIME_TS, _TIME_DUR):
+        large[TS if which == _TIME_TS else DUR] = i << 24 | min(j - i, 0xFFFFFF)
+    elif which == PH:
+        small[PH] = b[i + 1] if j - i == 3 and b[i] == 34 else 0
+    elif which == _ID2:
+        k = i
+        while k + 7 <= j and not _is(b, k, b'"local"'):
+            k += 1
+        small[LOCAL] = 1 if k + 7 <= j else 0
+
+
+@nb.njit(cache=True)
+def _event(work, i, e, at):  # type: ignore[no-untyped-def]
+    """(position after the event object at `i` or a negative status, end of its entries that begin at `at`)."""
+    b, small, large, entries, slots, spans, limits, usual = work
+    n = len(b)
+    small[e, :PH] = -1
+    small[e, PH:] = 0
+    large[e, :] = 0
+    row, times = small[e], large[e]
+    members = 0
+    inside = 0
+    first = at
+    i += 1
+    while True:
+        i = skip_blank(b, i, n)
+        if i >= n:
+            return CUT, at
+        if b[i] == 44 or (b[i] == 125 and inside == 1):
+            inside = 0 if b[i] == 125 else inside
+            i += 1
+            continue
+        if b[i] == 125:
+            return i + 1, (at if members <= limits[1] else first + limits[1] + 1)
+        if b[i] != 34:
+            return BAD, at
+        key = i
+        key_end = skip_string(b, i, n)
+        if key_end < 0:
+            return key_end, at
+        i = skip_blank(b, key_end, n)
+        if i < n and b[i] != 58:
+            return BAD, at
+        start = skip_blank(b, i + 1, n)
+        which = _OTHER if inside == 1 else _field(b, key + 1, key_end - 1)
+        if which == _ARGS and start < n and b[start] == 123:
+            inside = 1
+            i = start + 1
+            continue
+        i = skip_value(b, start, n, limits[0])
+        if i < 0:
+            return i, at
+        members += 1
+        if members > limits[1]:
+            continue
+        if which <= BIND:
+            last = small[e - 1, which] if e > 0 else -1
+            if last < 0 or not is_symbol(b, start, i, spans, last):
+                last = intern(b, start, i, slots, spans)
+            row[which] = last
+        elif which != _OTHER and which != _ARGS:
+            _take(b, which, (start, i), row, times)
+            if which == _ID2:
+                row[ID] = intern(b, start, i, slots, spans)
+        if which != NAME and which != _TIME_TS and which != _TIME_DUR:
+            if not is_symbol(b, key, key_end, spans, usual[members]):
+                usual[members] = intern(b, key, key_end, slots, spans)
+            entries[at, 0] = start
+            entries[at, 1] = (2 * usual[members] + inside) << 32 | (i - start)
+            at += 1
+
+
+@nb.njit(cache=True)
+def _next_object(b, i, n):  # type: ignore[no-untyped-def]
+    """Where, after a broken event at `i`, the next one seems to begin: after `}` blank `,` blank; or `n`."""
+    i += 1
+    while i < n:
+        if b[i] == 125:
+            j = skip_blank(b, i + 1, n)
+            if j < n and b[j] == 44:
+                j = skip_blank(b, j + 1, n)
+                if j < n and b[j] == 123:
+                    return j
+        i += 1
+    return n
+
+
+@nb.njit(cache=True)
+def _skip_deep(b, i, n):  # type: ignore[no-untyped-def]
+    """The position after the balanced value at `i` however deep it is, or CUT."""
+    depth = 0
+    while i < n:
+        c = b[i]
+        if c == 34:
+            i = skip_string(b, i, n)
+            if i < 0:
+                return i
+            continue
+        if c == 123 or c == 91:
+            depth += 1
+        elif c == 125 or c == 93:
+            depth -= 1
+            if depth == 0:
+                return i + 1
+        i += 1
+    return CUT
+
+
+@nb.njit(cache=True)
+def _broken(b, i, end, state):  # type: ignore[no-untyped-def]
+    """Where to go on after the broken value at `i`; the bytes read twice are limited by a budget."""
+    n = len(b)
+    state[BROKEN] += 1
+    if state[FIRST_BROKEN] < 0:
+        state[FIRST_BROKEN] = i
+    following = _next_object(b, i, n)
+    state[BUDGET] -= (following if end == BAD else n) - i
+    return following if state[BUDGET] > 0 else n
+
+
+@nb.njit(cache=True)
+def scan_events(work, soft_end, state):  # type: ignore[no-untyped-def]
+    """Scan events from state[POSITION] until the array closes, `soft_end` is passed or symbols need room."""
+    b = work.text
+    n = len(b)
+    most = work.limits[1]
+    i, e, at = state[POSITION], state[EVENTS], state[ENTRIES]
+    room = len(work.spans) - 1 - 3 * most
+    status = MORE
+    while True:
+        i = skip_blank(b, i, n)
+        if i < n and b[i] == 44:
+            i += 1
+            continue
+        if i >= n or b[i] == 93:
+            status = CUT_OFF if i >= n else CLOSED
+            break
+        if i >= soft_end or work.spans[-1, 0] > room:
+            status = MORE if i >= soft_end else GROW
+            break
+        is_object = b[i] == 123
+        end, entries_end = i, at
+        if is_object:
+            end, entries_end = _event(work, i, e, at)
+        else:
+            end = skip_value(b, i, n, work.limits[0])
+        if end == DEEP:
+            end, entries_end = _skip_deep(b, i, n), at
+            state[TOO_DEEP] += 1
+        elif end < 0:
+            i = _broken(b, i, end, state)
+            continue
+        elif not is_object:
+            state[NOT_OBJECT] += 1
+        elif entries_end - at > most or end - i > _MAX_TOKEN:
+            state[TOO_MANY] += 1
+        elif work.small[e, PH] != 0:
+            work.large[e, ENTRY_END] = entries_end
+            at = entries_end
+            e += 1
+        elif state[BROKEN] == 0:
+            state[NO_PHASE] += 1
+        i = end if end > 0 else n
+    state[POSITION], state[EVENTS], state[ENTRIES], state[STATUS] = i, e, at, status

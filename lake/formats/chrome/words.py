@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lake.formats.chrome.symbols import Symbols
 from lake.formats.chrome.text import token_text
-from lake.formats.chrome.tokens import Symbols
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,17 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lake.formats.chrome.symbols import grow_symbols, new_symbols
+from lake.formats.chrome.times import EXACT, NOT_A_NUMBER, RANGE, micros_to_ns
 from lake.formats.chrome.tokens import (
     BAD,
     CUT,
     DEEP,
-    EXACT,
-    NOT_A_NUMBER,
-    RANGE,
-    grow_symbols,
     intern,
-    micros_to_ns,
-    new_symbols,
     skip_value,
 )
 
