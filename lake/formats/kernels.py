@@ -13,7 +13,7 @@ from numba import njit
 
 OK, TRUNCATED, BAD_TAG, BAD_VARINT, BAD_LENGTH, BAD_GROUP, TOO_DEEP, BAD_PACKED = range(8)
 VARINT, FIXED64, FIXED32, TEXT, MESSAGE, ROWS = range(6)
-"""Kinds of actions: scalars by wire type, strings and bytes, a message kept in its parent's row, one of its own rows."""
+"""Kinds of actions: scalars by wire type, strings and bytes, a message kept in its parent's row, one with own rows."""
 MAX_NESTING = 100
 """Deepest nesting of messages and groups, as in the official parsers."""
 
@@ -21,7 +21,10 @@ MAX_NESTING = 100
 @njit(cache=True, nogil=True)
 def _varint(data: Any, pos: int, end: int, longest: int) -> tuple[int, int]:
     """The varint at `pos` and the position after it; that position is -1 when it is cut, -2 when it is too long."""
-    value = 0
+    value: Any = 0
+    if pos < end and data[pos] < 128:
+        value = np.int64(data[pos])
+        return value, pos + 1
     shift = 0
     for _ in range(longest):
         if pos >= end:
@@ -36,77 +39,80 @@ def _varint(data: Any, pos: int, end: int, longest: int) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def _fixed(data: Any, pos: int, size: int) -> int:
-    value = 0
-    for k in range(size):
-        value |= np.int64(data[pos + k]) << (8 * k)
+def _fixed(data: Any, pos: int, size: int) -> Any:
+    value: Any = 0
+    if size == 8:
+        for k in range(8):
+            value |= np.int64(data[pos + k]) << (8 * k)
+    else:
+        for k in range(4):
+            value |= np.int64(data[pos + k]) << (8 * k)
     return value
 
 
 @njit(cache=True, nogil=True)
-def _store(action: Any, value: int, row: int, fill: bool, counts: Any, bases: Any, out: Any) -> int:
-    """Put one scalar or span where its action says; 1 when a oneof was set before to something else."""
-    values, marks, _, list_values, list_rows = out
-    slot, mark, sequence = action[1], action[2], action[3]
-    irregular = 0
-    if sequence >= 0:
-        at = counts[sequence]
-        counts[sequence] = at + 1
+def _store(actions: Any, a: int, value: int, row: int, fill: bool, counts: Any, heap: Any) -> int:
+    """Put one scalar or span where action `a` says; 1 when its oneof was set before to something else."""
+    counter = actions[a, 3]
+    if counter >= 0:
+        at = counts[counter]
+        counts[counter] = at + 1
         if fill:
-            list_values[bases[2][slot] + at] = value
-            list_rows[bases[2][slot] + at] = row
-    elif fill and slot >= 0:
-        values[bases[0][slot] + row] = value
-        if mark >= 0:
-            at = bases[1][mark] + row
-            if marks[at] != 0 and marks[at] != action[4]:
-                irregular = 1
-            marks[at] = action[4]
-    return irregular
+            heap[actions[a, 1] + at] = value
+            heap[actions[a, 6] + at] = row
+        return 0
+    if not fill:
+        return 0
+    heap[actions[a, 1] + row] = value
+    if actions[a, 2] < 0:
+        return 0
+    at = actions[a, 2] + row
+    before = heap[at]
+    heap[at] = actions[a, 4]
+    return 1 if before != 0 and before != actions[a, 4] else 0
 
 
 @njit(cache=True, nogil=True)
-def _packed(
-    data: Any, pos: int, stop: int, action: Any, row: int, fill: bool, counts: Any, bases: Any, out: Any
-) -> int:
+def _packed(data: Any, pos: int, stop: int, actions: Any, a: int, row: int, fill: bool, counts: Any, heap: Any) -> int:
     """Store every element of a packed field; OK or an error code."""
-    if action[0] == VARINT:
+    if actions[a, 0] == VARINT:
         while pos < stop:
             value, pos = _varint(data, pos, stop, 10)
             if pos < 0:
                 return BAD_VARINT if pos == -2 else TRUNCATED
-            _store(action, value, row, fill, counts, bases, out)
+            _store(actions, a, value, row, fill, counts, heap)
         return OK
-    size = 8 if action[0] == FIXED64 else 4
+    size = 8 if actions[a, 0] == FIXED64 else 4
     if (stop - pos) % size != 0:
         return BAD_PACKED
+    if not fill:
+        counts[actions[a, 3]] += (stop - pos) // size
+        return OK
     while pos < stop:
-        _store(action, _fixed(data, pos, size), row, fill, counts, bases, out)
+        _store(actions, a, _fixed(data, pos, size), row, fill, counts, heap)
         pos += size
     return OK
 
 
 @njit(cache=True, nogil=True)
-def _enter(action: Any, span: int, row: int, fill: bool, counts: Any, bases: Any, out: Any) -> tuple[int, int]:
+def _enter(actions: Any, a: int, span: int, row: int, fill: bool, counts: Any, heap: Any) -> tuple[int, int]:
     """Row of the message that begins here, and 1 when a singular message occurs a second time."""
-    values, marks, parents, _, _ = out
-    slot, mark, node = action[1], action[2], action[3]
-    if node >= 0:
-        child = counts[node]
-        counts[node] = child + 1
+    counter = actions[a, 3]
+    if counter >= 0:
+        child = counts[counter]
+        counts[counter] = child + 1
         if fill:
-            parents[bases[3][node] + child] = row
-            if slot >= 0:
-                values[bases[0][slot] + child] = span
+            heap[actions[a, 6] + child] = row
         return child, 0
     irregular = 0
-    if fill and slot >= 0:
-        at = bases[0][slot] + row
-        if values[at] != 0:
-            irregular = 1
-        values[at] = span
-        if mark >= 0:
-            marks[bases[1][mark] + row] = action[4]
+    if fill and actions[a, 1] >= 0:
+        at = actions[a, 1] + row
+        irregular = 1 if heap[at] != 0 else 0
+        heap[at] = span
+        if actions[a, 2] >= 0:
+            at = actions[a, 2] + row
+            irregular |= 1 if heap[at] != 0 else 0
+            heap[at] = actions[a, 4]
     return row, irregular
 
 
@@ -135,76 +141,64 @@ def _size(data: Any, pos: int, end: int) -> tuple[int, int, int]:
 
 
 @njit(cache=True, nogil=True)
-def _scalar(
-    data: Any, pos: int, end: int, wire: int, action: Any, row: int, fill: bool, counts: Any, bases: Any, out: Any
-) -> tuple[int, int, int]:
-    """Read one varint or fixed field; the position after it, OK or an error code, and whether it is irregular."""
-    if wire == 0:
-        value, pos = _varint(data, pos, end, 10)
-        if pos < 0:
-            return pos, TRUNCATED if pos == -1 else BAD_VARINT, 0
-        kind = VARINT
-    else:
-        size = 8 if wire == 1 else 4
-        if end - pos < size:
-            return pos, TRUNCATED, 0
-        value = _fixed(data, pos, size)
-        pos += size
-        kind = FIXED64 if wire == 1 else FIXED32
-    if action[0] == kind:
-        return pos, OK, _store(action, value, row, fill, counts, bases, out)
-    return pos, OK, 0
-
-
-@njit(cache=True, nogil=True)
-def scan(data: Any, lookup: Any, states: Any, actions: Any, fill: bool, counts: Any, bases: Any, out: Any) -> Any:
+def scan(data: Any, lookup: Any, states: Any, actions: Any, fill: bool, counts: Any, heap: Any) -> Any:
     """Walk one message: count rows and list elements, and when `fill` put every wanted field into its column.
 
     `states` (n, 2): first entry and size of each state's part of `lookup`, which maps field numbers to actions.
-    `actions` (n, 6): kind, slot, mark, counter, field number, child state; the last one wants nothing. Gives (error
-    code, offset, irregular), where irregular means that a singular message or a oneof occurred more than once.
+    `actions` (n, 7): kind, address of the column in `heap`, of its oneof's mark, counter, field number, child state,
+    address of the rows that list elements or messages belong to (-1: none); the last action wants nothing. Gives
+    (error code, offset, irregular): irregular when a singular message or a oneof occurred more than once.
     """
     stack = np.zeros((MAX_NESTING + 1, 4), np.int64)
     counts[:] = 0
     counts[0] = 1
     pos, end, state, row, group = 0, len(data), 0, 0, 0
     depth, irregular = 0, 0
+    nothing = len(actions) - 1
     while True:
         if pos == end:
-            if group != 0:
-                return TRUNCATED, pos, irregular
-            if depth == 0:
-                return OK, pos, irregular
+            if group != 0 or depth == 0:
+                return (TRUNCATED if group != 0 else OK), pos, irregular
             depth -= 1
             end, state, row, group = stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3]
             continue
         start = pos
         tag, pos, code = _tag(data, pos, end)
-        if code != OK:
-            return code, start, irregular
         field, wire = tag >> 3, tag & 7
         known = state >= 0 and field < states[state, 1]
-        action = actions[lookup[states[state, 0] + field] if known else -1]
+        a = lookup[states[state, 0] + field] if known else nothing
+        kind = actions[a, 0]
         push = wire == 3
-        if wire == 0 or wire == 1 or wire == 5:
-            pos, code, again = _scalar(data, pos, end, wire, action, row, fill, counts, bases, out)
-            irregular |= again
+        if code != OK:
+            push = False
+        elif wire == 0:
+            value, pos = _varint(data, pos, end, 10)
+            if pos < 0:
+                code = TRUNCATED if pos == -1 else BAD_VARINT
+            elif kind == VARINT:
+                irregular |= _store(actions, a, value, row, fill, counts, heap)
+        elif wire == 1 or wire == 5:
+            size = 8 if wire == 1 else 4
+            if end - pos < size:
+                code = TRUNCATED
+            elif kind == (FIXED64 if wire == 1 else FIXED32):
+                irregular |= _store(actions, a, _fixed(data, pos, size), row, fill, counts, heap)
+            pos += size
         elif wire == 2:
             size, pos, code = _size(data, pos, end)
-            if code == OK:
-                push = action[0] == MESSAGE or action[0] == ROWS
-                if action[0] == TEXT:
-                    irregular |= _store(action, (pos << 32) | size, row, fill, counts, bases, out)
-                elif not push and action[3] >= 0:
-                    code = _packed(data, pos, pos + size, action, row, fill, counts, bases, out)
-                if not push:
-                    pos += size
+            push = kind in (MESSAGE, ROWS) and code == OK
+            if code == OK and not push:
+                if kind == TEXT:
+                    irregular |= _store(actions, a, (pos << 32) | size, row, fill, counts, heap)
+                elif actions[a, 3] >= 0:
+                    code = _packed(data, pos, pos + size, actions, a, row, fill, counts, heap)
+                pos += size
         elif wire == 4 and group == field:
             depth -= 1
             end, state, row, group = stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3]
         elif wire != 3:
             code = BAD_GROUP if wire == 4 else BAD_TAG
-        if push and code == OK and depth == MAX_NESTING:
+        if push and depth == MAX_NESTING:
             code = TOO_DEEP
         if code != OK:
             return code, start, irregular
@@ -214,9 +208,9 @@ def scan(data: Any, lookup: Any, states: Any, actions: Any, fill: bool, counts: 
             if wire == 3:
                 state, group = -1, field
             else:
-                row, again = _enter(action, (pos << 32) | size, row, fill, counts, bases, out)
+                row, again = _enter(actions, a, (pos << 32) | size, row, fill, counts, heap)
                 irregular |= again
-                end, state, group = pos + size, action[5], 0
+                end, state, group = pos + size, actions[a, 5], 0
 
 
 @njit(cache=True, nogil=True)
@@ -240,7 +234,7 @@ def hex_digits(arena: Any, spans: Any, size: int, text: Any) -> Any:
         target = k * 2 * size
         seen = 0
         for j in range(size):
-            octet = np.int64(arena[source + j])
+            octet = int(arena[source + j])
             seen |= octet
             high, low = octet >> 4, octet & 15
             text[target + 2 * j] = high + (48 if high < 10 else 87)

@@ -35,7 +35,7 @@ _VARINTS: Final = {
     _F.TYPE_INT64: "int64",
     _F.TYPE_UINT64: "int64",
     _F.TYPE_UINT32: "uint32",
-    _F.TYPE_SINT32: "zigzag",
+    _F.TYPE_SINT32: "zigzag32",
     _F.TYPE_SINT64: "zigzag",
     _F.TYPE_BOOL: "bool",
 }
@@ -58,41 +58,55 @@ _REASONS: Final = {
 }
 
 
-class _Slot(NamedTuple):
-    """Where a field is kept: number in the flat arrays, its node, and how the raw 64 bits read."""
+class _Column(NamedTuple):
+    """A column of the scan: its number, the counter that tells its length, and how the raw 64 bits read."""
 
     number: int
-    node: int
+    counter: int
     kind: str
 
 
 @dataclass(slots=True)
 class _Layout:
-    """A plan under construction."""
+    """A plan under construction: counters (one a node and one a list), columns by name, states and actions."""
 
+    counters: list[str] = field(default_factory=lambda: [""])
     nodes: dict[str, int] = field(default_factory=lambda: {"": 0})
-    slots: dict[tuple[str, str], _Slot] = field(default_factory=dict)
-    marks: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    lists: dict[tuple[str, str], _Slot] = field(default_factory=dict)
+    columns: dict[tuple[str, str, str], _Column] = field(default_factory=dict)
     states: list[dict[int, int]] = field(default_factory=list)
-    actions: list[list[int]] = field(default_factory=list)
+    actions: list[tuple[int, ...]] = field(default_factory=list)
     opaque: dict[str, int] = field(default_factory=dict)
-    sequences: list[int] = field(default_factory=list)
 
-    def slot(self, node: str, name: str, kind: str) -> int:
-        known = self.slots.setdefault((node, name), _Slot(len(self.slots), self.nodes[node], kind))
+    def column(self, role: str, node: str, name: str, kind: str = "int64", counter: int | None = None) -> int:
+        """Number of a column, made when it is new; `role` is slot, mark, parent, list or rows."""
+        owner = self.nodes[node] if counter is None else counter
+        known = self.columns.setdefault((role, node, name), _Column(len(self.columns), owner, kind))
         if known.kind != kind:
-            raise ValueError(f"slot {name} of node {node} is both {known.kind} and {kind}")
+            raise ValueError(f"{role} {name} of node {node} is both {known.kind} and {kind}")
         return known.number
 
-    def mark(self, node: str, name: str) -> int:
-        return self.marks.setdefault((node, name), (len(self.marks), self.nodes[node]))[0]
+    def node(self, name: str) -> int:
+        """Counter of a node, made when it is new."""
+        if name not in self.nodes:
+            self.nodes[name] = len(self.counters)
+            self.counters.append(name)
+        return self.nodes[name]
 
-    def sequence(self, node: str, name: str, kind: str) -> int:
-        return self.lists.setdefault((node, name), _Slot(len(self.lists), self.nodes[node], kind)).number
+    def sequence(self, node: str, name: str, kind: str) -> tuple[int, int, int]:
+        """Columns of the elements of a repeated scalar and of their rows, and its counter."""
+        known = self.columns.get(("list", node, name))
+        counter = known.counter if known else len(self.counters)
+        if known is None:
+            self.counters.append(f"{node}.{name}")
+        return (
+            self.column("list", node, name, kind, counter),
+            self.column("rows", node, name, "int64", counter),
+            counter,
+        )
 
     def act(self, *action: int) -> int:
-        self.actions.append(list(action))
+        """Number of a new action: kind, column, mark, counter, field number, child state, column of rows."""
+        self.actions.append(action)
         return len(self.actions) - 1
 
 
@@ -120,13 +134,10 @@ class Plan:
         for start, state in zip(starts, layout.states, strict=True):
             for number, action in state.items():
                 self._lookup[start + number] = action
-        for action in layout.actions:
-            if action[0] not in (kernels.ROWS, kernels.MESSAGE) and action[3] >= 0:
-                action[3] += len(layout.nodes)
-        layout.act(-1, -1, -1, -1, -1, -1)
+        layout.act(-1, -1, -1, -1, -1, -1, -1)
         self._actions = np.array(layout.actions, np.int64)
-        self._slot_nodes = np.array([slot.node for slot in layout.slots.values()], np.int64)
-        self._mark_nodes = np.array([node for _, node in layout.marks.values()], np.int64)
+        self._owners = np.array([column.counter for column in layout.columns.values()], np.int64)
+        self._counters = len(layout.counters)
 
     def _state(self, message: Descriptor, *, node: str, path: str, prefix: str, above: frozenset[str]) -> int:
         """The state that reads `message` into slots of `node`; `path` names nodes, `prefix` names slots."""
@@ -141,25 +152,26 @@ class Plan:
             oneof = f.containing_oneof
             name = prefix + f.name
             grouped = prefix + oneof.name if oneof is not None and not oneof.name.startswith("_") else name
-            mark = layout.mark(node, grouped) if oneof is not None else -1
+            mark = layout.column("mark", node, grouped) if oneof is not None else -1
             if f.message_type is None:
                 state[f.number] = self._scalar(f, node, grouped, mark)
                 continue
             kind = "oneof" if grouped != name else "span"
             below = f"{path}{f.name}"
             if f.message_type.full_name in self._opaque:
-                slot = -1 if f.is_repeated else layout.slot(node, grouped, kind)
+                slot = -1 if f.is_repeated else layout.column("slot", node, grouped, kind)
                 child = self._checked(f.message_type)
-                state[f.number] = layout.act(kernels.MESSAGE, slot, mark, -1, f.number, child)
+                state[f.number] = layout.act(kernels.MESSAGE, slot, mark, -1, f.number, child, -1)
             elif f.is_repeated:
                 below = self._shared.get(below, below)
-                row = layout.nodes.setdefault(below, len(layout.nodes))
+                counter = layout.node(below)
                 child = self._state(f.message_type, node=below, path=f"{below}.", prefix="", above=above)
-                state[f.number] = layout.act(kernels.ROWS, -1, -1, row, f.number, child)
+                rows = layout.column("parent", below, "")
+                state[f.number] = layout.act(kernels.ROWS, -1, -1, counter, f.number, child, rows)
             else:
-                slot = layout.slot(node, grouped, kind)
+                slot = layout.column("slot", node, grouped, kind)
                 child = self._state(f.message_type, node=node, path=f"{below}.", prefix=f"{name}.", above=above)
-                state[f.number] = layout.act(kernels.MESSAGE, slot, mark, -1, f.number, child)
+                state[f.number] = layout.act(kernels.MESSAGE, slot, mark, -1, f.number, child, -1)
         return number
 
     def _scalar(self, f: FieldDescriptor, node: str, name: str, mark: int) -> int:
@@ -171,10 +183,11 @@ class Plan:
         else:
             kind, action = ("string" if f.type == _F.TYPE_STRING else "span"), kernels.TEXT
         if f.is_repeated:
-            sequence = layout.sequence(node, name, kind)
-            return layout.act(action, sequence, -1, sequence, f.number, -1)
+            elements, rows, counter = layout.sequence(node, name, kind)
+            return layout.act(action, elements, -1, counter, f.number, -1, rows)
         shared = f.containing_oneof is not None and not f.containing_oneof.name.startswith("_")
-        return layout.act(action, layout.slot(node, name, "oneof" if shared else kind), mark, -1, f.number, -1)
+        slot = layout.column("slot", node, name, "oneof" if shared else kind)
+        return layout.act(action, slot, mark, -1, f.number, -1, -1)
 
     def _checked(self, message: Descriptor) -> int:
         """The state that only checks `message`, which may contain itself."""
@@ -185,7 +198,9 @@ class Plan:
             layout.states.append(state)
             for f in message.fields:
                 if f.message_type is not None:
-                    state[f.number] = layout.act(kernels.MESSAGE, -1, -1, -1, f.number, self._checked(f.message_type))
+                    state[f.number] = layout.act(
+                        kernels.MESSAGE, -1, -1, -1, f.number, self._checked(f.message_type), -1
+                    )
             return number
         return layout.opaque[message.full_name]
 
@@ -209,30 +224,27 @@ class Plan:
     def _walk(self, data: npt.NDArray[np.uint8]) -> Scan | None:
         if len(data) > 0x7FFFFFFF:
             raise Invalid(f"a protobuf message has at most 2 GiB, this one has {len(data)} bytes")
-        layout = self._layout
-        counts = np.zeros(len(layout.nodes) + len(layout.lists), np.int64)
-        no_ints, no_bytes = np.zeros(0, np.int64), np.zeros(0, np.uint8)
-        bases = (no_ints, no_ints, no_ints, no_ints)
-        out = (no_ints, no_bytes, no_ints, no_ints, no_ints)
-        code, offset, _ = kernels.scan(data, self._lookup, self._states, self._actions, False, counts, bases, out)
+        counts = np.zeros(self._counters, np.int64)
+        walk = (data, self._lookup, self._states)
+        code, offset, _ = kernels.scan(*walk, self._actions, False, counts, np.zeros(0, np.int64))
         if code != kernels.OK:
             name = self.message.DESCRIPTOR.name
             raise Invalid(f"not a {name}: {_REASONS[code]}, at byte {offset} of {len(data)}")
-        nodes = counts[: len(layout.nodes)].copy()
-        lengths = (nodes[self._slot_nodes], nodes[self._mark_nodes], counts[len(nodes) :].copy(), nodes)
-        ends = tuple(np.cumsum(length) for length in lengths)
-        bases = tuple(end - length for end, length in zip(ends, lengths, strict=True))
-        total = [int(end[-1]) if len(end) else 0 for end in ends]
-        values, parents = np.zeros(total[0], np.int64), np.zeros(total[3], np.int64)
-        out = (
-            values,
-            np.zeros(total[1], np.uint8),
-            parents,
-            np.zeros(total[2], np.int64),
-            np.zeros(total[2], np.int64),
-        )
-        irregular = kernels.scan(data, self._lookup, self._states, self._actions, True, counts, bases, out)[2]
-        return None if irregular else Scan(layout, Arena(data), nodes, lengths[2], bases, out)
+        # Every column has a place in one array: slots, marks, parents, elements of lists, their rows.
+        lengths = counts[self._owners]
+        places = np.cumsum(lengths) - lengths
+        actions = self._actions.copy()
+        for at in (1, 2, 6):
+            wanted = actions[:, at] >= 0
+            actions[wanted, at] = places[actions[wanted, at]]
+        heap = np.zeros(int(lengths.sum()), np.int64)
+        irregular = kernels.scan(*walk, actions, True, counts, heap)[2]
+        if irregular:
+            return None
+        columns = [
+            heap[place : place + length] for place, length in zip(places.tolist(), lengths.tolist(), strict=True)
+        ]
+        return Scan(self._layout, Arena(data), columns, counts.tolist())
 
 
 class Scan:
@@ -242,26 +254,21 @@ class Scan:
     repaired; `repaired` counts them by node and slot.
     """
 
-    def __init__(self, layout: _Layout, arena: Arena, rows: Ints, sizes: Ints, bases: Any, out: Any) -> None:
+    def __init__(self, layout: _Layout, arena: Arena, columns: list[Ints], counts: list[int]) -> None:
         self.arena = arena
         self.repaired: dict[str, int] = {}
-        self._layout, self._rows, self._sizes, self._bases, self._out = layout, rows, sizes, bases, out
-        for (node, name), slot in layout.slots.items():
-            if slot.kind == "string":
-                self.repair(node, name)
-        for (node, name), slot in layout.lists.items():
-            if slot.kind == "string":
-                self._repair(self._list(slot.number), f"{node}.{name}", np.zeros(0, np.bool_))
+        self._layout, self._columns, self._counts = layout, columns, counts
+        for (_, node, name), column in layout.columns.items():
+            if column.kind == "string":
+                self._repair(columns[column.number], f"{node}.{name}", np.zeros(0, np.bool_))
 
     def rows(self, node: str) -> int:
         """Number of rows of a node."""
-        return int(self._rows[self._layout.nodes[node]])
+        return self._counts[self._layout.nodes[node]]
 
     def parent(self, node: str) -> Ints:
         """Row in the parent node of every row, never decreasing."""
-        number = self._layout.nodes[node]
-        start = self._bases[3][number]
-        return self._out[2][start : start + self._rows[number]]  # type: ignore[no-any-return]
+        return self._column("parent", node, "")[0]
 
     def offsets(self, node: str, parent_rows: int) -> Ints:
         """`parent_rows + 1` offsets: the rows of `node` under parent row i are `offsets[i]:offsets[i + 1]`."""
@@ -269,34 +276,29 @@ class Scan:
 
     def raw(self, node: str, slot: str) -> Ints:
         """The 64 bits of a slot as they were read (of a string, bytes or message: its span)."""
-        number, owner, _ = self._layout.slots[node, slot]
-        start = self._bases[0][number]
-        return self._out[0][start : start + self._rows[owner]]  # type: ignore[no-any-return]
+        return self._column("slot", node, slot)[0]
 
     def numbers(self, node: str, slot: str) -> npt.NDArray[Any]:
         """A numeric slot in its own type: int64 (also for unsigned: read the bits), float64 or bool."""
-        return _numbers(self.raw(node, slot), self._layout.slots[node, slot].kind)
+        numbers: npt.NDArray[Any] = _numbers(*self._column("slot", node, slot))
+        return numbers
 
-    def which(self, node: str, oneof: str) -> npt.NDArray[np.uint8]:
+    def which(self, node: str, oneof: str) -> Ints:
         """Field number of the member of a oneof that is set, or of an `optional` field; 0 when none is."""
-        number, owner = self._layout.marks[node, oneof]
-        start = self._bases[1][number]
-        return self._out[1][start : start + self._rows[owner]]  # type: ignore[no-any-return]
+        return self._column("mark", node, oneof)[0]
 
     def sequence(self, node: str, name: str) -> tuple[Ints, npt.NDArray[Any]]:
         """A repeated scalar: offsets by row of `node`, and the elements."""
-        slot = self._layout.lists[node, name]
-        start, size = self._bases[2][slot.number], self._sizes[slot.number]
-        owners = self._out[4][start : start + size]
-        return _offsets(owners, self.rows(node)), _numbers(self._list(slot.number), slot.kind)
+        rows = self._column("rows", node, name)[0]
+        return _offsets(rows, self.rows(node)), _numbers(*self._column("list", node, name))
 
     def repair(self, node: str, slot: str, chosen: npt.NDArray[np.bool_] | None = None) -> None:
         """Replace text of a slot that is not UTF-8 (where `chosen`); strings that are no oneof members already are."""
         self._repair(self.raw(node, slot), f"{node}.{slot}", np.zeros(0, np.bool_) if chosen is None else chosen)
 
-    def _list(self, number: int) -> Ints:
-        start = self._bases[2][number]
-        return self._out[3][start : start + self._sizes[number]]  # type: ignore[no-any-return]
+    def _column(self, role: str, node: str, name: str) -> tuple[Ints, str]:
+        number, _, kind = self._layout.columns[role, node, name]
+        return self._columns[number], kind
 
     def _repair(self, spans: Spans, name: str, chosen: npt.NDArray[np.bool_]) -> None:
         if len(spans) == 0:
@@ -314,7 +316,8 @@ def _offsets(owners: Ints, rows: int) -> Ints:
     return offsets
 
 
-def _numbers(raw: Ints, kind: str) -> npt.NDArray[Any]:
+def _numbers(raw: Any, kind: str) -> Any:
+    """The 64-bit values of a column in the type that its kind says."""
     match kind:
         case "int32":
             return raw.astype(np.int32).astype(np.int64)
@@ -322,6 +325,8 @@ def _numbers(raw: Ints, kind: str) -> npt.NDArray[Any]:
             return raw & 0xFFFFFFFF
         case "zigzag":
             return (raw.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(raw & 1)
+        case "zigzag32":
+            return _numbers(raw & 0xFFFFFFFF, "zigzag")
         case "bool":
             return raw != 0
         case "double":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -94,7 +95,10 @@ class Entries:
             self.ints[at] = np.asarray(pc.cast(digits.filter(pa.array(decimal)), pa.int64()))
         short = whole & (self.ints == self.ints.astype(np.int32))
         number = (self._which == DOUBLE) | (self._which == INT)
-        return (TEXT * text + INT64 * whole + INT32 * short + FLOAT * number).astype(np.uint8)
+        bits = np.zeros(len(wanted), np.uint8)
+        for bit, usable in ((TEXT, text), (INT64, whole), (INT32, short), (FLOAT, number)):
+            bits[usable] |= bit
+        return bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ class Merged:
         weight = total[self.offsets] + self.offsets
         cuts = np.searchsorted(weight, np.arange(0, weight[-1], _MAX_CHUNK_BYTES)).tolist()
         bounds = sorted({*cuts, rows})
-        chunks = [self._chunk(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+        chunks = [self._chunk(low, high) for low, high in pairwise(bounds)]
         return pa.chunked_array([c[0] for c in chunks]), pa.chunked_array([c[1] for c in chunks])
 
     def _chunk(self, low: int, high: int) -> tuple[pa.Array, pa.Array]:

@@ -79,7 +79,7 @@ def event_facts(logs: pa.Table) -> Iterator[Fact]:
 
 
 def _facts_of(row: dict[str, Any], attributes: dict[str, str | None]) -> Iterator[Fact]:
-    key = {"run_id": row["run_id"], "attempt_id": row["attempt_id"]}
+    key: dict[str, Any] = {"run_id": row["run_id"], "attempt_id": row["attempt_id"]}
     checkpoint_id, at = row["checkpoint_id"], row["at"]
     match row["event_name"]:
         case "checkpoint.saved" if checkpoint_id is not None:
@@ -147,7 +147,7 @@ def resource_facts(request: Request) -> list[Fact]:
         facts[Run(run_id=identity.run_id, service=texts.get("service.name"))] = None
         if identity.attempt_id is None:
             continue
-        key = {"run_id": identity.run_id, "attempt_id": identity.attempt_id}
+        key: dict[str, Any] = {"run_id": identity.run_id, "attempt_id": identity.attempt_id}
         facts[Attempt(**key, topology_version=identity.topology_version)] = None
         if identity.rank_id is not None:
             facts[_placement(identity, texts)] = None

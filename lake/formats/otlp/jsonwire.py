@@ -1,7 +1,7 @@
 """OTLP JSON → the protobuf bytes of the same requests, so that one decoder serves both.
 
-Follows the JSON mapping of OTLP (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding): ids in hex, enums as
-numbers (names are taken too), 64-bit integers as numbers or strings, unknown fields ignored, names in lowerCamelCase
+Follows the JSON mapping of OTLP (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding): ids in hex, enums
+as numbers (names are taken too), 64-bit integers as numbers or strings, unknown fields ignored, names in lowerCamelCase
 or as in the proto files. A record that does not fit is left out alone.
 """
 
@@ -63,6 +63,10 @@ _WIRE_DEPTH: Final = 100
 """Deepest nesting of messages that protobuf parsers take."""
 
 
+class MisfitError(ValueError):
+    """A value is not what the field takes."""
+
+
 def varint(number: int) -> bytes:
     """A non-negative integer as a varint."""
     out = bytearray()
@@ -85,7 +89,7 @@ class Converter:
         """Wire bytes of one document.
 
         Raises:
-            ValueError: the document as a whole does not fit.
+            MisfitError: the document as a whole does not fit.
         """
         return self._message(self.descriptor, document, _WIRE_DEPTH)
 
@@ -98,9 +102,9 @@ class Converter:
 
     def _message(self, descriptor: Descriptor, value: Any, depth: int) -> bytes:
         if not isinstance(value, dict):
-            raise ValueError(f"{descriptor.name} must be an object")
+            raise MisfitError(f"{descriptor.name} must be an object")
         if depth < 0:
-            raise ValueError(f"nested deeper than {_WIRE_DEPTH} levels")
+            raise MisfitError(f"nested deeper than {_WIRE_DEPTH} levels")
         known = self._messages.get(descriptor.full_name)
         if known is None:
             known = self._messages[descriptor.full_name] = self._fields(descriptor)
@@ -111,7 +115,7 @@ class Converter:
                 continue
             tag, repeated, encode = entry
             if repeated and not isinstance(content, list):
-                raise ValueError(f"{name} must be an array")
+                raise MisfitError(f"{name} must be an array")
             for item in content if repeated else (content,):
                 encoded = encode(item, depth)
                 if encoded is not None:
@@ -154,7 +158,7 @@ class Converter:
         def encode(value: Any, depth: int) -> bytes | None:
             try:
                 content = self._message(descriptor, value, depth - 1)
-            except ValueError as error:
+            except MisfitError as error:
                 if not contained:
                     raise
                 self.lost[f"{name} records, {error}" if name in _RECORDS else f"{name} that does not fit, {error}"] += (
@@ -180,7 +184,7 @@ def _count_records(value: Any) -> int:
 
 def _string(value: Any, _: int) -> bytes:
     if not isinstance(value, str):
-        raise ValueError(f"a text is expected, not {value!r:.40}")
+        raise MisfitError(f"a text is expected, not {value!r:.40}")
     content = value.encode(errors="replace")
     return varint(len(content)) + content
 
@@ -189,7 +193,7 @@ def _hex(value: Any, _: int) -> bytes:
     try:
         content = bytes.fromhex(value)
     except (TypeError, ValueError):
-        raise ValueError(f"an id in hex is expected, not {value!r:.40}") from None
+        raise MisfitError(f"an id in hex is expected, not {value!r:.40}") from None
     return varint(len(content)) + content
 
 
@@ -198,30 +202,30 @@ def _base64(value: Any, _: int) -> bytes:
         text = value.replace("-", "+").replace("_", "/")
         content = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (AttributeError, binascii.Error):
-        raise ValueError(f"bytes in base64 are expected, not {value!r:.40}") from None
+        raise MisfitError(f"bytes in base64 are expected, not {value!r:.40}") from None
     return varint(len(content)) + content
 
 
 def _bool(value: Any, _: int) -> bytes:
     if not isinstance(value, bool):
-        raise ValueError(f"true or false is expected, not {value!r:.40}")
+        raise MisfitError(f"true or false is expected, not {value!r:.40}")
     return b"\x01" if value else b"\x00"
 
 
 def _enum(value: Any, names: dict[str, int]) -> bytes:
     number = names.get(value) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, int) or not -(1 << 31) <= number < 1 << 31:
-        raise ValueError(f"no such enum value: {value!r:.40}")
+        raise MisfitError(f"no such enum value: {value!r:.40}")
     return varint(number & (1 << 64) - 1)
 
 
 def _float(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"a number is expected, not {value!r:.40}")
+        raise MisfitError(f"a number is expected, not {value!r:.40}")
     try:
         return float(value)
     except (ValueError, OverflowError):
-        raise ValueError(f"a number is expected, not {value!r:.40}") from None
+        raise MisfitError(f"a number is expected, not {value!r:.40}") from None
 
 
 def _integer_encoder(f: FieldDescriptor) -> Encode:
@@ -232,7 +236,7 @@ def _integer_encoder(f: FieldDescriptor) -> Encode:
     def encode(value: Any, _: int) -> bytes:
         number = _integer(value)
         if not low <= number <= high:
-            raise ValueError(f"an integer of {low} to {high} is expected, not {value!r:.40}")
+            raise MisfitError(f"an integer of {low} to {high} is expected, not {value!r:.40}")
         if form is not None:
             return struct.pack(form, number)
         if zigzag:
@@ -252,4 +256,4 @@ def _integer(value: Any) -> int:
             pass
     elif isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise ValueError(f"an integer is expected, not {value!r:.40}")
+    raise MisfitError(f"an integer is expected, not {value!r:.40}")

@@ -69,7 +69,7 @@ def _reject_large(request: Request) -> None:
     request.reject(large, "a count above 9223372036854775807")
 
 
-def _metric_columns(request: Request, metric: Ints, kind: npt.NDArray[np.uint8]) -> dict[str, Any]:
+def _metric_columns(request: Request, metric: Ints, kind: Ints) -> dict[str, Any]:
     """Columns that all points of a metric share."""
     scan, take = request.scan, pa.array(metric)
     which = scan.which(_METRIC, "data")
@@ -106,7 +106,7 @@ def _values(raw: Ints, is_double: Mask, is_int: Mask) -> dict[str, pa.Array]:
     }
 
 
-def _distributions(request: Request, rows: Ints, kind: npt.NDArray[np.uint8]) -> dict[str, Any]:
+def _distributions(request: Request, rows: Ints, kind: Ints) -> dict[str, Any]:
     """Columns of histograms, exponential histograms and summaries."""
     scan = request.scan
     histogram, exponential, summary = kind == _HISTOGRAM, kind == _EXPONENTIAL, kind == _SUMMARY
@@ -115,7 +115,7 @@ def _distributions(request: Request, rows: Ints, kind: npt.NDArray[np.uint8]) ->
         return pa.array(scan.numbers("points", name)[rows], mask=~present, from_pandas=False)
 
     def optional(name: str) -> Mask:
-        return scan.which("points", name)[rows] != 0
+        return np.not_equal(scan.which("points", name)[rows], 0)
 
     def counts(name: str, present: Mask) -> pa.Array:
         return _sequence(scan.sequence("points", name), rows, present)

@@ -30,7 +30,7 @@ _KINDS: Final = ("gauge", "sum", "histogram", "exponential_histogram", "summary"
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Where the rows of a request type lie: `resources` › `scopes` › (metrics ›) `records`, as node names of its plan."""
+    """Where the rows of a request type lie: `resources` › `scopes` › (metrics ›) `records`, as nodes of its plan."""
 
     name: str
     message: type[Message]
@@ -80,7 +80,7 @@ def plan_of(name: str) -> Plan:
 
 
 class Request:
-    """A scanned request: `accepted` says which records are still taken, `problems` what was not.
+    """A scanned request: `accepted` says which records are still taken.
 
     Raises:
         Invalid: the bytes are not such a request.
@@ -97,10 +97,7 @@ class Request:
         self.scope = above
         self.resource = scan.parent(signal.scopes)[above]
         self.accepted = np.ones(scan.rows(signal.records), np.bool_)
-        self.problems = [
-            Problem(message=f"text that is not UTF-8 in {name} of {count} records was repaired with U+FFFD")
-            for name, count in scan.repaired.items()
-        ]
+        self._problems: list[Problem] = []
         inner = "filtered_attributes" if signal is METRICS else "attributes"
         nodes = [
             f"{signal.resources}.resource.attributes",
@@ -116,6 +113,15 @@ class Request:
         """Numbers of the accepted records."""
         return np.flatnonzero(self.accepted)
 
+    @property
+    def problems(self) -> list[Problem]:
+        """What was rejected, left out or repaired so far."""
+        repaired = [
+            Problem(message=f"text that is not UTF-8 in {name} of {count} records was repaired with U+FFFD")
+            for name, count in self.scan.repaired.items()
+        ]
+        return self._problems + repaired
+
     def reject(self, wrong: Mask, why: str) -> None:
         """Reject the records of a mask alone, with one problem for all of them."""
         wrong = wrong & self.accepted
@@ -124,12 +130,12 @@ class Request:
             first = int(np.argmax(wrong))
             self.accepted &= ~wrong
             message = f"{count} of {len(wrong)} {self.signal.name} records rejected: {why}, first is record {first}"
-            self.problems.append(Problem(message=message, rejected=count))
+            self._problems.append(Problem(message=message, rejected=count))
 
     def note(self, count: int, what: str) -> None:
         """A problem that rejected nothing, when there are any."""
         if count:
-            self.problems.append(Problem(message=f"{count} {what}"))
+            self._problems.append(Problem(message=f"{count} {what}"))
 
     def bounds(self, owner: str, owners: int, rows: Ints) -> tuple[Ints, Ints]:
         """First entry and past the last of the attributes `owner` for its rows `rows` out of `owners`."""
@@ -176,14 +182,14 @@ class Request:
         """Reject records with too many attributes, or with a value that has no text."""
         limit = self.source.settings.max_attributes
         levels = self._levels(np.arange(len(self.accepted)))
-        count = sum(high - low for low, high in levels)
+        count = np.sum([high - low for low, high in levels], axis=0)
         self.reject(count > limit, f"more than {limit} attributes")
         if not self.entries.bad.any():
             return
         broken = np.zeros(len(self.entries.bad) + 1, np.int64)
         np.cumsum(self.entries.bad, out=broken[1:])
         why = f"an attribute nested deeper than {self.source.settings.max_depth} levels, or broken inside"
-        self.reject(sum(broken[high] - broken[low] for low, high in levels) > 0, why)
+        self.reject(np.any([broken[high] > broken[low] for low, high in levels], axis=0), why)
 
 
 def shared_identity(columns: Mapping[str, Any]) -> Identity:

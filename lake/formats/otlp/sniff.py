@@ -140,7 +140,7 @@ def _evidence(name: str, fields: dict[int, tuple[int, int]]) -> int:
     if name == "traces":
         return 2 * (fields.get(1, (0, 0))[1] == 16 and fields.get(2, (0, 0))[1] == 8)
     if name == "metrics":
-        return int(1 in fields) + int(any(number in fields for number in (5, 7, 9, 10, 11)))
+        return 2 * (1 in fields and any(number in fields for number in (5, 7, 9, 10, 11)))
     return int(bool(fields)) + int(1 in fields or 11 in fields)
 
 
@@ -158,9 +158,10 @@ def binary_signal(name: str, head: bytes) -> str | None:
     if not shape.records:
         return (hints or ["traces"])[0] if shape.attributes else None
     best = max(shape.possible.values(), default=0)
-    likely = [signal for signal, score in shape.possible.items() if score == best]
     if best == 0:
         return None
+    likely = [signal for signal, score in shape.possible.items() if score == best or best < 2]
+    likely.sort(key=lambda signal: -shape.possible[signal])
     return next((signal for signal in likely if signal in hints), likely[0])
 
 
@@ -176,10 +177,10 @@ def binary_identity(data: bytes) -> Identity:
     names = identity_aliases("")
     found = []
     try:
-        for number, _, start, end in wire_fields(data, 0, len(data)):
-            for inner, _, low, high in wire_fields(data, start, end) if number == 1 else ():
-                if inner == 1:
-                    found.append(identity_of(_texts(data, low, high), names))
+        for number, wire, start, end in wire_fields(data, 0, len(data)):
+            if (number, wire) == (1, _LENGTH):
+                inner = {part: (low, high) for part, _, low, high in wire_fields(data, start, end)}
+                found.append(identity_of(_texts(data, *inner.get(1, (0, 0))), names))
     except (ValueError, EOFError):
         return Identity()
     return common_identity(found)

@@ -1,7 +1,8 @@
 """OTLP AnyValue → exact text and a type letter.
 
-Letters: `s` string, `i` integer, `d` double, `b` bool, `y` bytes (text: base64, as in OTLP/JSON), `j` array or key-value
-list (text: JSON, bytes inside as base64, non-finite numbers as the strings of the protobuf JSON mapping), `n` unset.
+Letters: `s` string, `i` integer, `d` double, `b` bool, `y` bytes (text: base64, as in OTLP/JSON), `j` array or
+key-value list (text: JSON, in it bytes as base64 and non-finite numbers as strings, as protobuf's JSON mapping has
+them), `n` unset.
 Doubles are the shortest decimal that reads back as the same number.
 """
 
@@ -27,7 +28,7 @@ LETTERS: Final = np.frombuffer(b"nsbidjjyn", np.uint8)
 """Type letter by field number; 0 is unset, 8 is a reference into a table that only profiles have."""
 
 
-class ValueTooDeep(ValueError):
+class TooDeepError(ValueError):
     """A value is nested deeper than the limit."""
 
 
@@ -35,7 +36,7 @@ def plain(value: AnyValue, depth: int) -> Any:
     """The value as Python data that has a JSON form; `depth` more levels are allowed.
 
     Raises:
-        ValueTooDeep: the value is nested deeper.
+        TooDeepError: the value is nested deeper.
     """
     match value.WhichOneof("value"):
         case "array_value":
@@ -54,14 +55,14 @@ def plain(value: AnyValue, depth: int) -> Any:
 def plain_list(array: ArrayValue, depth: int) -> list[Any]:
     """The elements of an array, see `plain`."""
     if depth < 0:
-        raise ValueTooDeep
+        raise TooDeepError
     return [plain(item, depth) for item in array.values]
 
 
 def plain_map(pairs: KeyValueList, depth: int) -> dict[str, Any]:
     """The pairs of a key-value list, the last of equal keys stands; see `plain`."""
     if depth < 0:
-        raise ValueTooDeep
+        raise TooDeepError
     return {pair.key: plain(pair.value, depth) for pair in pairs.values}
 
 
@@ -75,12 +76,12 @@ def json_text(content: bytes, kind: int, max_depth: int) -> str:
     """JSON of the bytes of an ArrayValue or a KeyValueList.
 
     Raises:
-        ValueTooDeep: nested deeper than `max_depth`.
+        TooDeepError: nested deeper than `max_depth`.
         DecodeError: a string in it is not UTF-8.
     """
     if kind == ARRAY:
-        return orjson.dumps(plain_list(ArrayValue.FromString(content), max_depth)).decode()
-    return orjson.dumps(plain_map(KeyValueList.FromString(content), max_depth)).decode()
+        return orjson.dumps(plain_list(ArrayValue.FromString(content), max_depth - 1)).decode()
+    return orjson.dumps(plain_map(KeyValueList.FromString(content), max_depth - 1)).decode()
 
 
 class Texts:
@@ -90,7 +91,7 @@ class Texts:
     `bad` marks values that have no text: too deep, or broken inside.
     """
 
-    def __init__(self, arena: Arena, which: npt.NDArray[np.uint8], raw: npt.NDArray[np.int64], max_depth: int) -> None:
+    def __init__(self, arena: Arena, which: npt.NDArray[np.int64], raw: npt.NDArray[np.int64], max_depth: int) -> None:
         self.letters = LETTERS[np.minimum(which, 8)]
         self.spans = np.where(which == STRING, raw, 0)
         self.bad = np.zeros(len(raw), np.bool_)
@@ -137,5 +138,5 @@ def _render(content: bytes, kind: int, max_depth: int) -> str | None:
         return base64.b64encode(content).decode()
     try:
         return json_text(content, kind, max_depth)
-    except (ValueTooDeep, DecodeError):
+    except (TooDeepError, DecodeError):
         return None
