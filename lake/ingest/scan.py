@@ -63,8 +63,8 @@ def _scan_one(item: Input, settings: Settings) -> Scanned:
         return Scanned(item=item, hints=hints, ignored=ignored)
     found = recognise.recognise(item.name, head)
     if found is None:
-        looks = recognise.looks_like(head)
-        return Scanned(item=item, hints=hints, refusal=f"not a format that is known, it looks like {looks}")
+        refusal = f"format is not known, it looks like {recognise.looks_like(head)}" if head else "the file is empty"
+        return Scanned(item=item, hints=hints, refusal=refusal)
     return Scanned(item=item, format=found, hints=hints)
 
 

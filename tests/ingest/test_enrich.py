@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake.ingest.enrich import DEVICE, Placements
@@ -75,6 +75,7 @@ def test_identity_of_one_object(ts: int | None, gpu: str | None) -> None:
 KEYS = st.tuples(st.sampled_from("rst"), st.integers(-1, 2), st.sampled_from([-1, 0, 1, 2**31 - 1]))
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(KEYS, st.lists(st.integers(0, 50), min_size=1, max_size=4, unique=True)),
     st.lists(st.tuples(KEYS, st.none() | st.integers(-5, 60)), max_size=20),

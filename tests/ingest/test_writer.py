@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake.ingest.writer import MAX_RUNS, MAX_WINDOWS, new_stacks, split_rows, write_files
@@ -42,6 +42,7 @@ def test_many_runs_share_files() -> None:
     assert len(list(split_rows(logs(*((f"r{i}", 0) for i in range(MAX_RUNS + 1))), 3600))) == 1
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.none() | st.sampled_from("abc"), st.none() | st.integers(-(2**63), 2**63 - 1)), max_size=30)
 )
