@@ -18,15 +18,16 @@ def dense(*columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 @nb.njit(cache=True)
-def _match(order, is_end, track, named, partner):  # type: ignore[no-untyped-def]
-    """Walk events in `order`; `track` and `named` are the stacks an event belongs to (named -1: any name)."""
-    n = len(order)
-    below = np.full(n, -1, np.int64)
-    below_named = np.full(n, -1, np.int64)
-    top = np.full(track.max() + 1, -1, np.int64)
-    top_named = np.full(max(named.max() + 1, 1), -1, np.int64)
-    closed = np.zeros(n, np.bool_)
-    for at in range(n):
+def _match(order, is_end, tracks, names, partner):  # type: ignore[no-untyped-def]
+    """Walk events in `order`; an event belongs to the stack of its track and to that of its name on it (-1: none).
+
+    `tracks` and `names` are (stack of each event, event below each on that stack, top of each stack), the last two
+    filled with -1.
+    """
+    track, below, top = tracks
+    named, below_named, top_named = names
+    closed = np.zeros(len(order), np.bool_)
+    for at in range(len(order)):
         k = order[at]
         t, m = track[k], named[k]
         if not is_end[k]:
@@ -47,6 +48,10 @@ def _match(order, is_end, track, named, partner):  # type: ignore[no-untyped-def
             top[t] = begin
 
 
+def _stacks(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
+    return numbers, np.full(len(numbers), -1, np.int64), np.full(len(numbers), -1, np.int64)
+
+
 def match_pairs(
     ts: npt.NDArray[np.int64],
     is_end: npt.NDArray[np.bool_],
@@ -60,14 +65,13 @@ def match_pairs(
     """
     partner = np.full(len(ts), -1, np.int64)
     if len(ts):
-        named = np.where(name >= 0, dense(track, name), -1)
-        _match(np.argsort(ts, kind="stable"), is_end, dense(track), named, partner)
+        tracks, names = (_stacks(numbers) for numbers in (dense(track), np.where(name >= 0, dense(track, name), -1)))
+        _match(np.argsort(ts, kind="stable"), is_end, tracks, names, partner)
     return partner
 
 
 @nb.njit(cache=True)
-def _chain(order, rank, group, source):  # type: ignore[no-untyped-def]
-    last = np.full(group.max() + 1, -1, np.int64)
+def _chain(order, rank, group, last, source):  # type: ignore[no-untyped-def]
     for at in range(len(order)):
         k = order[at]
         if rank[k] > 0:
@@ -90,5 +94,6 @@ def chain_flows(
         group = dense(group)
         starts = np.bincount(group[rank == 0], minlength=int(group.max()) + 1)
         early = np.where((starts[group] == 1) & (rank == 0), np.iinfo(np.int64).min, ts)
-        _chain(np.lexsort((np.arange(len(ts)), rank, early)), rank, group, source)
+        last = np.full(len(starts), -1, np.int64)
+        _chain(np.lexsort((np.arange(len(ts)), rank, early)), rank, group, last, source)
     return source
