@@ -21,12 +21,16 @@ import numpy.typing as npt
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from lake.errors import Invalid
+from lake.errors import Invalid, LimitExceeded
 from lake.formats import kernels
 from lake.formats.arena import Arena
 
 Spans = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
+
+_FREE_BYTES: Final = 256 << 20
+_MAX_GROWTH: Final = 32
+"""Columns may take this many times the size of a message, once above `_FREE_BYTES`; telemetry takes 3 to 6 times."""
 
 _F: Final = FieldDescriptor
 _VARINTS: Final = {
@@ -209,6 +213,7 @@ class Plan:
 
         Raises:
             Invalid: the bytes are not one message of this type; says where.
+            LimitExceeded: it has so many empty messages that its columns would be many times its size.
         """
         scan = self._walk(np.frombuffer(data, np.uint8))
         if scan is None:
@@ -237,7 +242,13 @@ class Plan:
         for at in (1, 2, 6):
             wanted = actions[:, at] >= 0
             actions[wanted, at] = places[actions[wanted, at]]
-        heap = np.zeros(int(lengths.sum()), np.int64)
+        size = 8 * int(lengths.sum())
+        if size > max(_FREE_BYTES, _MAX_GROWTH * len(data)):
+            raise LimitExceeded(
+                f"{len(data)} bytes of {self.message.DESCRIPTOR.name} would take {size} bytes of memory: "
+                "nearly all of its messages are empty"
+            )
+        heap = np.zeros(size // 8, np.int64)
         irregular = kernels.scan(*walk, actions, True, counts, heap)[2]
         if irregular:
             return None

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake.errors import LimitExceeded
 from lake.formats.arena import LENGTH, distinct
 from lake.formats.columns import attribute_columns, identity_aliases
 from lake.formats.otlp.kernels import select_entries
@@ -31,6 +32,9 @@ Ints = npt.NDArray[np.int64]
 TEXT, INT64, INT32, FLOAT = 1, 2, 4, 8
 """What an entry can fill, as bits: a text, an integer, a 32-bit integer, a double column."""
 _MAX_CHUNK_BYTES: Final = 1 << 30
+_MAX_BYTES: Final = 4 << 30
+_ENTRY_BYTES: Final = 17
+"""What one entry of a map takes beside its text."""
 _TYPES: Final = MappingProxyType({TEXT: pa.string(), INT64: pa.int64(), INT32: pa.int32(), FLOAT: pa.float64()})
 _BITS: Final = MappingProxyType({pa.string(): TEXT, pa.int64(): INT64, pa.int32(): INT32, pa.float64(): FLOAT})
 
@@ -148,7 +152,19 @@ class Merged:
 
 
 def merge(entries: Entries, bounds: Sequence[tuple[Ints, Ints]], promoted: Promoted) -> Merged:
-    """Merge levels of records: `bounds` has (first entry, past the last) per record, lowest precedence first."""
+    """Merge levels of records: `bounds` has (first entry, past the last) per record, lowest precedence first.
+
+    Raises:
+        LimitExceeded: written out for every record, the attributes take too much memory.
+    """
+    sizes = np.zeros(len(entries.keys) + 1, np.int64)
+    np.cumsum((entries.key_spans & LENGTH) + (entries.spans & LENGTH) + _ENTRY_BYTES, out=sizes[1:])
+    total = sum(int((sizes[high] - sizes[low]).sum()) for low, high in bounds)
+    if total > _MAX_BYTES:
+        raise LimitExceeded(
+            f"attributes of one request, written out for each record, are limited to {_MAX_BYTES} bytes, "
+            f"these take {total}; send smaller requests"
+        )
     starts = np.ascontiguousarray(np.stack([low for low, _ in bounds], axis=1))
     stops = np.ascontiguousarray(np.stack([high for _, high in bounds], axis=1))
     usable, columns = entries.columns_of(promoted)

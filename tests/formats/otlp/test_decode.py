@@ -19,10 +19,11 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from bench.reference_otlp import decode as reference
-from lake.errors import Invalid
+from lake.errors import Invalid, LimitExceeded
 from lake.formats.base import Decoded, Source
 from lake.formats.otlp import FORMATS
 from lake.formats.otlp.decode import decode_signal
+from lake.formats.otlp.jsonwire import varint
 from lake.records import Identity
 from lake.schemas import TABLES as SCHEMAS
 from lake.settings import Settings
@@ -31,7 +32,7 @@ from tests.paths import cases, recordings
 
 SIGNALS = sorted(REQUESTS)
 _random = settings(
-    max_examples=int(os.environ.get("LAKE_EXAMPLES", "60")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("LAKE_EXAMPLES", "40")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -268,6 +269,23 @@ def test_too_many_attributes_reject_the_record_alone() -> None:
     decoded = decode("traces", trace_request(span(attributes=many), span(attributes=many[:1024])))
     assert decoded.tables["spans"].num_rows == 1
     assert decoded.rejected == 1
+
+
+def test_a_large_resource_over_many_records_is_refused() -> None:
+    """One megabyte repeated for 5000 records would be 5 GB."""
+    request = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    resource.resource.attributes.append(text("blob", "x" * 1_000_000))
+    resource.scope_spans.add().spans.extend([span()] * 5000)
+    with pytest.raises(LimitExceeded, match="send smaller requests"):
+        decode("traces", request.SerializeToString())
+
+
+def test_millions_of_empty_records_are_refused() -> None:
+    spans = b"\x12\x00" * 3_000_000
+    scope = b"\x12" + varint(len(spans)) + spans
+    with pytest.raises(LimitExceeded, match="messages are empty"):
+        decode("traces", b"\x0a" + varint(len(scope)) + scope)
 
 
 def nested(depth: int) -> AnyValue:
