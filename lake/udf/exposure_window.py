@@ -24,6 +24,7 @@ COLUMNS: Final = (
     Column("step_id", pa.int64(), "last step whose update it contains; null when not known"),
     Column("trust", pa.string(), "trusted, unverified, exposed or contaminated"),
     Column("reason", pa.string(), "why, in one sentence"),
+    Column("complete", pa.bool_(), "whether every shard that other checkpoints of the run have is known of it"),
     Column("first_possible_corruption_step", pa.int64(), "first corrupt step of its lineage; null when none is known"),
     Column("last_trusted", pa.string(), "latest trusted checkpoint of its lineage; null when there is none"),
     Column("last_trusted_attempt_id", pa.int32(), "attempt that saved the latest trusted checkpoint"),
@@ -60,6 +61,12 @@ class Saved:
     parent: tuple[int, str] | None = None
     digests: dict[str, set[str]] = field(default_factory=dict)
     """shard → digests; a shard with two has sources that disagree"""
+    sources: dict[str, set[str]] = field(default_factory=dict)
+    """shard → where its digest was read: log, manifest"""
+    missing: tuple[str, ...] = ()
+    """shards that other checkpoints of the run have and this one has not"""
+    restored_by: list[int] = field(default_factory=list)
+    """attempts that resumed from it"""
     evidence_ref: str | None = None
     trust: str = "unverified"
     reason: str = ""
@@ -91,12 +98,19 @@ def lineage(checkpoints: pa.Table, shards: pa.Table, attempts: pa.Table) -> list
             owner.evidence_ref = owner.evidence_ref or row["evidence_ref"]
             if row["sha256"]:
                 owner.digests.setdefault(row["shard"], set()).add(row["sha256"])
+                owner.sources.setdefault(row["shard"], set()).add(row["source"])
+    expected = {shard for checkpoint in saved for shard in checkpoint.digests}
     resumed = {row["attempt_id"]: row["resumed_from"] for row in attempts.to_pylist()}
     previous: dict[int, Saved] = {}
     for checkpoint in saved:
         before = previous.get(checkpoint.attempt_id)
         checkpoint.parent = before.key if before else origin(saved, checkpoint.attempt_id, resumed)
+        checkpoint.missing = tuple(sorted(expected - checkpoint.digests.keys()))
         previous[checkpoint.attempt_id] = checkpoint
+    for attempt_id in sorted(resumed):
+        start = origin(saved, attempt_id, resumed)
+        if start is not None:
+            by_key[start].restored_by.append(attempt_id)
     return saved
 
 
@@ -157,6 +171,9 @@ def _verify(checkpoint: Saved, saved: list[Saved], corruptions: list[Corruption]
     if any(len(digests) > 1 for digests in checkpoint.digests.values()):
         checkpoint.reason = "its manifest and its log event name different digests"
         return
+    if checkpoint.missing:
+        checkpoint.reason = f"incomplete: nothing is known of its shards {', '.join(checkpoint.missing)}"
+        return
     checkpoint.trust = "trusted"
     for corruption in corruptions:
         if corruption.attempt_id == checkpoint.attempt_id:
@@ -182,7 +199,17 @@ def _verify(checkpoint: Saved, saved: list[Saved], corruptions: list[Corruption]
             checkpoint.reason = f"fingerprints up to its step equal those of attempt {other_id}"
             return
     checkpoint.trust = "unverified"
-    checkpoint.reason = "no corruption is known, and no replay or second digest speaks for it"
+    checkpoint.reason = "; ".join(_favourable(checkpoint))
+
+
+def _favourable(checkpoint: Saved) -> list[str]:
+    """What speaks for a checkpoint that no replay has verified."""
+    said = ["no corruption is known"]
+    if checkpoint.sources and all(len(sources) > 1 for sources in checkpoint.sources.values()):
+        said.append(f"manifest and log agree on the digests of its {len(checkpoint.sources)} shards")
+    if checkpoint.restored_by:
+        said.append(f"attempt {', '.join(map(str, checkpoint.restored_by))} restored it")
+    return [*said, "no replay compares what it holds"]
 
 
 def _within(checkpoint: Saved, agreed: Agreement) -> bool:
@@ -233,7 +260,8 @@ def _report(saved: list[Saved]) -> pa.Table:
         while last is not None and last.trust != "trusted":
             last = by_key.get(last.parent) if last.parent else None
         row: dict[str, Any] = {name: getattr(checkpoint, name) for name in ("attempt_id", "checkpoint_id", "step_id")}
-        row |= {"trust": checkpoint.trust, "reason": checkpoint.reason, "evidence_ref": checkpoint.evidence_ref}
+        row |= {"trust": checkpoint.trust, "reason": checkpoint.reason, "complete": not checkpoint.missing}
+        row |= {"evidence_ref": checkpoint.evidence_ref}
         row |= {"first_possible_corruption_step": checkpoint.first_step}
         row |= {"last_trusted": last.checkpoint_id if last else None}
         rows.append(row | {"last_trusted_attempt_id": last.attempt_id if last else None})
@@ -252,7 +280,7 @@ def run(ask: Ask, *, run_id: str, attempt_id: int | None = None, step_id: int | 
     checkpoints = fetch(ask, f"SELECT attempt_id, checkpoint_id, step_id FROM checkpoints WHERE {of_run}")
     shards = fetch(
         ask,
-        f"SELECT attempt_id, checkpoint_id, shard, sha256, evidence_ref FROM checkpoint_shards WHERE {of_run} "
+        f"SELECT attempt_id, checkpoint_id, shard, source, sha256, evidence_ref FROM checkpoint_shards WHERE {of_run} "
         "ORDER BY attempt_id, checkpoint_id, shard, source DESC",
     )
     attempts = fetch(ask, f"SELECT attempt_id, resumed_from FROM attempts WHERE {of_run}")

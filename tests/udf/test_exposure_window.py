@@ -120,3 +120,30 @@ def test_half_a_corruption_is_refused_and_no_run_gives_no_rows() -> None:
     with pytest.raises(Invalid, match="step_id"):
         EXPOSURE_WINDOW.run(engine(), run_id="r", attempt_id=0)
     assert trust(engine()) == {}
+
+
+def test_a_checkpoint_without_one_of_the_shards_is_incomplete() -> None:
+    second = shard(0, 10, "bb") | {"shard": "pp1"}
+    ask = engine(
+        attempts=[attempt(0)],
+        checkpoints=[checkpoint(0, 10), checkpoint(0, 20)],
+        checkpoint_shards=[shard(0, 10, "aa"), second, shard(0, 20, "cc")],
+    )
+    rows = EXPOSURE_WINDOW.run(ask, run_id="r").to_pylist()
+    assert [(row["step_id"], row["complete"], row["trust"]) for row in rows] == [
+        (10, True, "unverified"),
+        (20, False, "unverified"),
+    ]
+    assert "pp1" in rows[1]["reason"]
+
+
+def test_what_speaks_for_an_unverified_checkpoint_is_said() -> None:
+    ask = engine(
+        attempts=[attempt(0), attempt(1, "step10")],
+        checkpoints=[checkpoint(0, 10)],
+        checkpoint_shards=[shard(0, 10, "aa"), shard(0, 10, "aa", "manifest")],
+    )
+    (row,) = EXPOSURE_WINDOW.run(ask, run_id="r").to_pylist()
+    assert row["trust"] == "unverified"
+    assert "manifest and log agree on the digests of its 1 shards" in row["reason"]
+    assert "attempt 1 restored it" in row["reason"]

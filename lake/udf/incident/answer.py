@@ -66,6 +66,7 @@ class Checkpoint:
     trust: str
     """trusted, unverified, exposed, contaminated"""
     reason: str
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

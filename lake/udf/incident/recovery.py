@@ -27,8 +27,8 @@ def with_recovery(scope: Scope, answer: Answer) -> Answer:
 
 def _checkpoints(scope: Scope) -> tuple[Checkpoint, ...]:
     rows = scope.rows(
-        f"SELECT attempt_id, checkpoint_id, step_id, trust, reason FROM {scope.call('exposure_window')} "
-        "ORDER BY attempt_id, step_id, checkpoint_id"
+        "SELECT attempt_id, checkpoint_id, step_id, trust, reason, complete "
+        f"FROM {scope.call('exposure_window')} ORDER BY attempt_id, step_id, checkpoint_id"
     )
     return tuple(Checkpoint(**row) for row in rows)
 
@@ -54,9 +54,9 @@ def _only_finding(scope: Scope, answer: Answer, sql: str) -> Answer:
 
 
 def _newest(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
-    """The furthest checkpoint among the most trusted class there is; exposed and contaminated ones never."""
+    """The furthest complete checkpoint of the most trusted class there is; exposed and contaminated ones never."""
     for trust in ("trusted", "unverified"):
-        fitting = [c for c in checkpoints if c.trust == trust]
+        fitting = [c for c in checkpoints if c.trust == trust and c.complete]
         if fitting:
             return max(fitting, key=lambda c: (-1 if c.step_id is None else c.step_id, c.attempt_id))
     return None
