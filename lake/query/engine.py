@@ -117,7 +117,7 @@ class Engine:
     def _planned(self, query: _Query, execution: Execution) -> Iterator[DataFrame]:
         statement = query.statement
         with Translated(session.names(), functions.names(), query.limits.memory_bytes):
-            reads = self._planner.reads(statement.query)
+            reads = self._planner.reads(statement.query, statement.words)
             with self._sessions.lend(query.limits.memory_bytes) as lent:
                 for name, predicate in reads.tables.items():
                     never = isinstance(predicate, Never)

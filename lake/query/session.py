@@ -31,6 +31,7 @@ _OPTIONS: Final = {
     "datafusion.execution.time_zone": "UTC",
     "datafusion.catalog.information_schema": "true",
     "datafusion.execution.parquet.pushdown_filters": "true",
+    "datafusion.execution.parquet.reorder_filters": "true",
     "datafusion.execution.parquet.bloom_filter_on_read": "true",
     "datafusion.execution.parquet.enable_page_index": "true",
     "datafusion.sql_parser.map_string_types_to_utf8view": "false",

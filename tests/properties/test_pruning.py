@@ -136,7 +136,7 @@ def test_pruned_answers_equal_unpruned_ones(lakes: list[TinyLake], number: int, 
     prune = type(planner).reads
     query = shape.format(columns="step_id, rank_id, ts, name, run_id, kind, value", condition=condition)
     pruned = answer(lake, query)
-    planner.reads = lambda text: everything(prune(planner, text))  # type: ignore[method-assign]
+    planner.reads = lambda text, words: everything(prune(planner, text, words))  # type: ignore[method-assign]
     whole = answer(lake, query)
     del planner.reads
     # reading more may meet more rows that cannot be cast, so an error tells nothing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lake.predicates import Always, And, Compare, IsNull, Never, OneOf, Or, Predicate, Prefix
+from lake.query.lexer import words
 from tests.query.lake import TinyLake
 
 DAY = 86_400_000_000_000
@@ -18,7 +19,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> TinyLake:
 
 
 def reads(lake: TinyLake, query: str, table: str = "spans") -> Predicate | None:
-    return lake.engine._planner.reads(query).tables.get(table)
+    return lake.engine._planner.reads(query, frozenset(words(query))).tables.get(table)
 
 
 def eq(column: str, value: int | str) -> Compare:
@@ -121,6 +122,10 @@ def test_now_is_a_literal(lake: TinyLake) -> None:
     assert (predicate.column, predicate.op) == ("ts", ">")
     assert isinstance(predicate.value, int)
     assert predicate.value > T0 - 365 * DAY
+    later = reads(lake, "SELECT ts FROM spans WHERE ts > now() - INTERVAL '1 hour'")
+    assert isinstance(later, Compare)
+    assert isinstance(later.value, int)
+    assert later.value > predicate.value  # not the answer of a moment ago
 
 
 @pytest.mark.parametrize(
