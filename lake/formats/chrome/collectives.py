@@ -14,7 +14,7 @@ from lake.formats.chrome.text import token_text
 from lake.records import Attempt, Communicator, Fact, Identity
 
 _NAME, _GROUP, _DTYPE, _NELEMS = "Collective name", "Process Group Name", "dtype", "In msg nelems"
-_SEQ: Final = ("Seq", "seq", "Seq num")
+_SEQ: Final = ("Seq",)
 _PEER: Final = ("Dst Rank", "Src Rank")
 _BYTES: Final = ("bytes",)
 _SIZES: Final = {
