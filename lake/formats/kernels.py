@@ -76,11 +76,17 @@ def _store(actions: Any, a: int, value: int, row: int, fill: bool, counts: Any, 
 def _packed(data: Any, pos: int, stop: int, actions: Any, a: int, row: int, fill: bool, counts: Any, heap: Any) -> int:
     """Store every element of a packed field; OK or an error code."""
     if actions[a, 0] == VARINT:
+        counter, column, rows = actions[a, 3], actions[a, 1], actions[a, 6]
+        at = counts[counter]
         while pos < stop:
             value, pos = _varint(data, pos, stop, 10)
             if pos < 0:
                 return BAD_VARINT if pos == -2 else TRUNCATED
-            _store(actions, a, value, row, fill, counts, heap)
+            if fill:
+                heap[column + at] = value
+                heap[rows + at] = row
+            at += 1
+        counts[counter] = at
         return OK
     size = 8 if actions[a, 0] == FIXED64 else 4
     if (stop - pos) % size != 0:

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Final
 
-from lake.formats import chrome, flight_recorder, manifest, otlp, scheduler, stacks, stdout, timeline, topology
+from lake.formats import chrome, flight_recorder, manifest, otlp, pprof, scheduler, stacks, stdout, timeline, topology
 from lake.formats.base import Format
 from lake.formats.texts import looks_like_text
 
@@ -17,6 +17,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     manifest.FORMAT,
     scheduler.FORMAT,
     *otlp.FORMATS,
+    pprof.FORMAT,
     *chrome.FORMATS,
     *stacks.FORMATS,
     stdout.FORMAT,
@@ -48,7 +49,7 @@ _TEXT_FORMS: Final = (
     (re.compile(rb"^(version: 1\n|events: |creator: callgrind)", re.M), "a callgrind profile"),
     (
         re.compile(rb"^(heap profile:|--- (heap|contention|growth|thread)z|(goroutine|threadcreate) profile:)"),
-        "a legacy text profile",
+        "a legacy text profile of gperftools, Go or Java: convert it with `pprof -proto`",
     ),
     (re.compile(rb"^@ \S+ \[\d+ samples\]"), "a pmcstat callgraph"),
 )
@@ -62,8 +63,12 @@ _BINARY_FORMS: Final = (
     (b"FLR\x00", "a Java Flight Recorder file"),
     (b"%PDF", "a PDF"),
     (b"\x89PNG", "a PNG image"),
-    (b"\n", "protobuf of no known form (a Perfetto trace or a pprof profile?)"),
+    (b"\n", "protobuf of no known form (a Perfetto trace?)"),
 )
+_CPU_PROFILE: Final = re.compile(
+    rb"^(\0{4}\x03\0{3}[\0\x01]\0{3}|\0{7}\x03\0{3}[\0\x01]|\0{8}\x03\0{7}[\0\x01]\0{7}|\0{15}\x03\0{7}[\0\x01])"
+)
+"""Header of a gperftools CPU profile: the words 0, 3 and a version, of 4 or 8 bytes in either byte order."""
 
 
 def recognise(name: str, head: bytes) -> Format | None:
@@ -102,6 +107,8 @@ def looks_like(head: bytes) -> str:
         return "an empty file"
     if looks_like_text(head):
         return _text_form("", head) or "plain text"
+    if _CPU_PROFILE.match(head):
+        return "a legacy binary CPU profile of gperftools: convert it with `pprof -proto`"
     return next((what for magic, what in _BINARY_FORMS if head.startswith(magic)), "binary data of no known form")
 
 

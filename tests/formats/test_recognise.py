@@ -100,6 +100,8 @@ def test_what_may_be_telemetry_is_not_ignored(name: str) -> None:
         ("x.log", bytes(range(200)) * 3, "binary data"),
         ("x", b"PK\x03\x04" + bytes(30), "a zip archive"),
         ("x", b"heap profile: 13: 1595680 [1: 2] @ heap/1048576\n", "a legacy text profile"),
+        ("x", b"\0\0\0\0\x03\0\0\0\x01\0\0\0\x10\x27\0\0" + bytes(20), "a legacy binary CPU profile"),
+        ("x", bytes(8) + b"\x03" + bytes(15) + b"\x10\x27" + bytes(20), "a legacy binary CPU profile"),
     ],
 )
 def test_what_is_refused_says_what_it_looks_like(name: str, head: bytes, what: str) -> None:
@@ -131,7 +133,10 @@ def test_lines_of_json_in_a_log_are_a_log() -> None:
         ("stacks/speedscope__callgrind-callgrind.example.log", None),
         ("stacks/speedscope__pmcstat-simple.txt", None),
         ("job_logs/superbench__nccl_allreduce.log", "stdout"),
-        ("pprof/pprof__proftest-large.cpu", None),
+        ("pprof/pprof__proftest-large.cpu", "pprof"),
+        ("pprof/parca__symbolizer-stripped-cpu.stripped.pprof", "pprof"),
+        ("pprof/pprof__profile-java.cpu", None),
+        ("pprof/pprof__profile-cppbench.heap", None),
         ("perfetto/msperf__androidGpu.pftrace", None),
     ],
 )
