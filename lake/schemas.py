@@ -288,7 +288,7 @@ IDENTITY_ALIASES: Final = MappingProxyType(
             "SLURM_PROCID",
         ),
         "host_id": ("host_id", "host.name", "host.id", "k8s.node.name", "hostname", "Hostname", "HOSTNAME"),
-        "gpu_uuid": ("gpu_uuid", "gpu.uuid", "hw.id", "GPU_UUID", "UUID", "nvidia.gpu.uuid"),
+        "gpu_uuid": ("gpu_uuid", "gpu.uuid", "GPU_UUID", "UUID", "nvidia.gpu.uuid"),
         "nic_id": ("nic_id", "nic.id", "network.interface.name"),
         "communicator_id": ("communicator_id", "communicator.id", "process_group", "comm_hash"),
         "topology_version": ("topology_version", "topology.version"),

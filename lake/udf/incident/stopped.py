@@ -25,6 +25,7 @@ _WAITED: Final = re.compile(
     r"ncclremoteerror|socket|peer .*(gone|closed)|heartbeat",
     re.IGNORECASE,
 )
+_LOST: Final = re.compile(r"connection (closed|reset)|broken pipe|remote process", re.IGNORECASE)
 _TEARDOWN_SIGNALS: Final = ("15", "SIGTERM", "-15", "143")
 
 
@@ -101,7 +102,7 @@ def _attempt_stop(scope: Scope, attempt: int) -> Stop | None:
             for rank in sorted(crashed)
         ]
     elif roots:
-        _hang(scope, stop, roots)
+        _blocked(scope, stop, roots, errors)
     else:
         stop.missing.append(
             f"attempt {attempt}: no device error, death by signal, own exception or wait root was found; the "
@@ -267,16 +268,31 @@ def _reached_step(scope: Scope, attempt: int, rank: int, roots: list[Row]) -> in
     return None if row["step"] is None else row["step"] - 1
 
 
-def _hang(scope: Scope, stop: Stop, roots: list[Row]) -> None:
-    stop.cause = "hang"
-    for root in roots:
-        if root["root_rank"] is None:
-            continue
-        entered = (
-            f"{root['op'] or 'operation'} (communicator {root['communicator_id']}, seq {root['seq']}) never entered"
+def _blocked(scope: Scope, stop: Stop, roots: list[Row], errors: list[Row]) -> None:
+    """Culprits by the wait graph alone: a crash when the first failing rank lost the connection, else a hang.
+
+    Only the first failure counts: a rank that times out and ends closes the connections of its own peers.
+    """
+    lost = errors[:1] if errors and _LOST.search(errors[0]["message"] or "") else []
+    stop.cause = "crash" if lost else "hang"
+    if lost:
+        sql = (
+            "SELECT rank_id, step_id, ts, attributes['exception.message'] AS message, evidence_ref FROM logs "
+            f"WHERE {scope.where(stop.attempt_id)} AND event_name = 'attempt.failed' ORDER BY ts"
         )
-        culprit = _culprit(scope, stop, root["root_rank"], entered)
-        following = _following_phase(scope, stop.attempt_id, culprit)
+        text = f"rank {lost[0]['rank_id']} failed first, by losing a connection: a process died rather than stood still"
+        subject = f"attempt {stop.attempt_id}"
+        stop.findings.append(finding("observation", subject, "confirmed", text, sql, evidence_refs=scope.refs(sql)))
+    for root in roots:
+        rank = root["root_rank"]
+        if rank is None:
+            continue
+        operation = root["op"] or "operation"
+        where = f"{operation} (communicator {root['communicator_id']}, seq {root['seq']}) never entered"
+        culprit = _culprit(
+            scope, stop, rank, where, _reached_step(scope, stop.attempt_id, rank, roots) if lost else None
+        )
+        following = _following_phase(scope, stop.attempt_id, culprit) if not lost else None
         stop.culprits.append(replace(culprit, phase=following or culprit.phase))
 
 
