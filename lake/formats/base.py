@@ -26,6 +26,12 @@ class Source:
     sha256: str
     identity: Identity = field(default_factory=Identity)
     settings: Settings = field(default_factory=Settings)
+    wanted: frozenset[str] | None = None
+    """Tables that the caller reads, None for all; a decoder may leave out others and their problems"""
+
+    def wants(self, table: str) -> bool:
+        """Whether the caller reads a table."""
+        return self.wanted is None or table in self.wanted
 
     @property
     def evidence_ref(self) -> str:

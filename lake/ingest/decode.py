@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -12,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.catalog.publish import check
-from lake.errors import Invalid
 from lake.formats.base import Decoded, Format, Problem, Source, evidence_ref
-from lake.formats.compression import decompress
 from lake.formats.names import NameHints
+from lake.formats.reading import decode_object
 from lake.ingest.context import conflicts
 from lake.ingest.coverage import coverage_of
 from lake.ingest.sources import Input, Raw
@@ -33,19 +31,6 @@ from lake.records import (
 )
 from lake.settings import Settings
 
-_FAULTS: Final = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    RecursionError,
-    TypeError,
-    ValueError,
-    struct.error,
-    pa.ArrowException,
-)
-"""What a decoder raises by mistake on input nobody thought of: that file is refused, the others go on."""
 _NEEDS_RUN: Final = (Run, Attempt, Placement, Checkpoint, CheckpointShard)
 _NEEDS_ATTEMPT: Final = (Attempt, Placement, Checkpoint, CheckpointShard)
 
@@ -111,7 +96,8 @@ def decode(item: Input, raw: Raw, kind: Format, given: Given, settings: Settings
         Invalid: nothing of it can be taken; the message says why.
         LimitExceeded: it is larger, deeper or more than the settings allow.
     """
-    decoded = _decode(item, raw, kind, given.identity, settings)
+    stored = Source(name=item.name, data=raw.data, sha256=raw.sha256, identity=given.identity, settings=settings)
+    decoded = decode_object(kind, stored)
     identity = decoded.identity.fill(given.identity)
     ref = evidence_ref(raw.sha256)
     facts, dropped = _complete(decoded.facts, identity)
@@ -137,19 +123,6 @@ def decode(item: Input, raw: Raw, kind: Format, given: Given, settings: Settings
     for kept in (taken.evidence, *taken.facts, *taken.coverage):
         check(kept)
     return taken
-
-
-def _decode(item: Input, raw: Raw, kind: Format, identity: Identity, settings: Settings) -> Decoded:
-    plain = decompress(raw.data, settings)
-    source = Source(name=item.name, data=plain.data, sha256=raw.sha256, identity=identity, settings=settings)
-    try:
-        decoded = kind.decode(source)
-    except _FAULTS as error:
-        raise Invalid(f"{kind.name} decoder failed on it ({type(error).__name__}: {error})") from error
-    if plain.problem:
-        decoded.problems.insert(0, Problem(message=plain.problem))
-        decoded.salvaged = True
-    return decoded
 
 
 def _complete(facts: list[Fact], identity: Identity) -> tuple[list[Fact], list[Problem]]:

@@ -123,21 +123,26 @@ class _Tables:
         slices = build_slices(events, kineto=self._kineto, problems=problems)
         operations = Operations(events, slices)
         span_ids = derived_ids(self._source.sha256, slices.event)
-        flows = Flows(events, slices, kineto=self._kineto)
-        counters = Counters(events, problems)
         names = self._names()
         steps = pa.array(slices.step, mask=slices.step < 0)
-        self._add("spans", self._span_columns(slices, operations, span_ids, names), slices.event, slices.ts)
-        near = np.where(flows.source >= 0, flows.source, flows.target)
-        columns = flows.columns(events, span_ids)
-        columns["step_id"] = steps.take(pa.array(near, mask=near < 0))
-        columns |= self._attributes(flows.event, names=names)
-        self._add("flows", columns, flows.event, flows.ts)
-        columns = counters.columns(events) | self._attributes(counters.event, names=names, args=False)
-        self._add("metrics", columns, counters.event, events.ts[counters.event])
-        numbered = operations.rows()
-        columns = operations.columns(span_ids) | {"step_id": steps.take(pa.array(numbered))}
-        self._add("collectives", columns, slices.event[numbered], slices.ts[numbered])
+        wants = self._source.wants
+        if wants("spans"):
+            self._add("spans", self._span_columns(slices, operations, span_ids, names), slices.event, slices.ts)
+        if wants("flows"):
+            flows = Flows(events, slices, kineto=self._kineto)
+            near = np.where(flows.source >= 0, flows.source, flows.target)
+            columns = flows.columns(events, span_ids)
+            columns["step_id"] = steps.take(pa.array(near, mask=near < 0))
+            columns |= self._attributes(flows.event, names=names)
+            self._add("flows", columns, flows.event, flows.ts)
+        if wants("metrics"):
+            counters = Counters(events, problems)
+            columns = counters.columns(events) | self._attributes(counters.event, names=names, args=False)
+            self._add("metrics", columns, counters.event, events.ts[counters.event])
+        if wants("collectives"):
+            numbered = operations.rows()
+            columns = operations.columns(span_ids) | {"step_id": steps.take(pa.array(numbered))}
+            self._add("collectives", columns, slices.event[numbered], slices.ts[numbered])
 
     def _add(
         self, table: str, columns: dict[str, Any], event: npt.NDArray[np.int64], ts: npt.NDArray[np.int64]

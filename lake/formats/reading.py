@@ -1,0 +1,45 @@
+"""One object decoded in its format: decompressed first, with what a decoder does by mistake turned into a refusal."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from lake.errors import Invalid
+from lake.formats.base import Decoded, Format, Problem, Source
+from lake.formats.compression import decompress
+
+_FAULTS: Final = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    struct.error,
+    pa.ArrowException,
+)
+"""What a decoder raises by mistake on input nobody thought of: that object is refused, the others go on."""
+
+
+def decode_object(kind: Format, stored: Source) -> Decoded:
+    """What an object holds; `stored.data` is as it is stored, compressed or not.
+
+    Raises:
+        Invalid: nothing of it can be taken; the message says why.
+        LimitExceeded: it is larger, deeper or more than the settings allow.
+    """
+    plain = decompress(stored.data, stored.settings)
+    try:
+        decoded = kind.decode(replace(stored, data=plain.data))
+    except _FAULTS as error:
+        raise Invalid(f"{kind.name} decoder failed on it ({type(error).__name__}: {error})") from error
+    if plain.problem:
+        decoded.problems.insert(0, Problem(message=plain.problem))
+        decoded.salvaged = True
+    return decoded
