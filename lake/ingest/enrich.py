@@ -17,6 +17,8 @@ from lake.records import Identity, Placement
 
 DEVICE: Final = ("host_id", "gpu_uuid", "nic_id", "topology_version")
 
+_TRACES = pa.array(["kineto", "chrome", "perfetto"])
+"""Sources whose host is only what the process called itself (a pod, a virtual machine): a placement knows better."""
 _Ints = npt.NDArray[np.int64]
 _NEVER: Final = np.iinfo(np.int64).max
 _ALWAYS: Final = np.iinfo(np.int64).min
@@ -62,11 +64,16 @@ class Placements:
         if not (index >= 0).any():
             return rows
         taken = pa.array(np.where(index < 0, 0, index), mask=index < 0)
+        traced = pc.fill_null(pc.is_in(rows["source"], value_set=_TRACES), False)
+        weak_host = pc.any(traced).as_py()
         for name in DEVICE:
-            if rows[name].null_count:
-                known = pa.array([getattr(p, name) for p in self._placements], pa.string())
+            replaces = name == "host_id" and weak_host
+            if rows[name].null_count or replaces:
+                known = pa.array([getattr(p, name) for p in self._placements], pa.string()).take(taken)
                 position = rows.schema.get_field_index(name)
-                filled = pc.coalesce(rows[name], known.take(taken))
+                filled = pc.coalesce(rows[name], known)
+                if replaces:
+                    filled = pc.if_else(traced, pc.coalesce(known, filled), filled)
                 rows = rows.set_column(position, rows.schema.field(position), filled)
         return rows
 

@@ -60,6 +60,15 @@ def test_what_a_row_says_itself_is_kept() -> None:
     assert (filled["host_id"].to_pylist(), filled["gpu_uuid"].to_pylist()) == (["own"], ["A"])
 
 
+def test_a_trace_knows_its_host_less_well_than_the_placement() -> None:
+    """A profiler writes what the process calls itself: a pod or a virtual machine."""
+    placements = Placements([place("r", 0, 1, "g1")])
+    table = rows(("r", 0, 1, 10), ("r", 0, 2, 10), host="vm")
+    traced = table.set_column(table.schema.get_field_index("source"), "source", pa.array(["kineto", "kineto"]))
+    assert placements.fill(traced)["host_id"].to_pylist() == ["h-g1", "vm"]
+    assert placements.fill(table)["host_id"].to_pylist() == ["vm", "vm"]
+
+
 def test_unknown_identity_is_never_guessed() -> None:
     filled = Placements([place("r", 0, 0, "A")]).fill(rows((None, 0, 0, 1), ("r", None, 0, 1), ("r", 0, None, 1)))
     assert filled["gpu_uuid"].null_count == 3
