@@ -6,7 +6,19 @@ import re
 from pathlib import PurePosixPath
 from typing import Final
 
-from lake.formats import chrome, flight_recorder, manifest, otlp, pprof, scheduler, stacks, stdout, timeline, topology
+from lake.formats import (
+    chrome,
+    flight_recorder,
+    manifest,
+    otlp,
+    perf_script,
+    pprof,
+    scheduler,
+    stacks,
+    stdout,
+    timeline,
+    topology,
+)
 from lake.formats.base import Format
 from lake.formats.texts import looks_like_text
 
@@ -19,6 +31,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     *otlp.FORMATS,
     pprof.FORMAT,
     *chrome.FORMATS,
+    perf_script.FORMAT,
     *stacks.FORMATS,
     stdout.FORMAT,
 )

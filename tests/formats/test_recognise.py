@@ -129,7 +129,7 @@ def test_lines_of_json_in_a_log_are_a_log() -> None:
         ("nccl_flight_recorder/nvrx__lock_gil_1st-_dump_9", "flight_recorder"),
         ("nccl_flight_recorder/nvrx__lock_gil_1st-fault_injection.log", "stdout"),
         ("stacks/speedscope__stackcollapse-tall.txt", "collapsed"),
-        ("stacks/speedscope__linux-perf-forks.linux-perf.txt", None),
+        ("stacks/speedscope__linux-perf-forks.linux-perf.txt", "perf_script"),
         ("stacks/speedscope__callgrind-callgrind.example.log", None),
         ("stacks/speedscope__pmcstat-simple.txt", None),
         ("job_logs/superbench__nccl_allreduce.log", "stdout"),

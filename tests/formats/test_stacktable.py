@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake.errors import LimitExceeded
@@ -22,6 +22,7 @@ def array(frames: list[Frame]) -> pa.StructArray:
     return frame_array(len(frames), **columns)
 
 
+@settings(deadline=None)
 @given(FRAMES, st.data())
 def test_ids_and_rows_are_those_of_the_single_stack(frames: list[Frame], data: st.DataObject) -> None:
     stacks = data.draw(st.lists(st.lists(st.integers(0, len(frames) - 1), max_size=5), max_size=8))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake.errors import Invalid, LakeError
@@ -238,6 +238,7 @@ def test_other_protobuf_is_no_profile() -> None:
         assert not pprof.FORMAT.sniff("x", other)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=6))
 def test_damaged_profiles(position: int, octets: bytes) -> None:
     data = profile().SerializeToString()
@@ -248,6 +249,7 @@ def test_damaged_profiles(position: int, octets: bytes) -> None:
         decoded(damaged)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_references_at_random(data: st.DataObject) -> None:
     made = profile()
