@@ -2,81 +2,95 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
-from typing import Any
+from itertools import groupby
+from typing import Any, Final
 
 Document = dict[str, Any]
-_HEADLINE = {
+Item = tuple[str, str]
+"""What stands before a text, and the text, which wraps under itself."""
+
+WIDTH: Final = 118
+_SHOWN_REFS: Final = 3
+_HEADLINE: Final = {
     "stopped": "the run stopped",
     "slow": "the run was slow",
     "wrong": "the run computed something wrong",
     "none": "nothing wrong was found in the data there is",
 }
+_STATE: Final = {"waited": "", "failed_waiting": ", failed because of it", "torn_down": ", then torn down"}
 
 
-def incident_text(document: Document) -> str:
+def incident_text(document: Document, width: int = WIDTH) -> str:
     """The chain: what, when, who first, who waited, what to do, and every finding with its SQL and evidence."""
-    return "\n".join(_lines(document)) + "\n"
+    lines = []
+    for before, text in _items(document):
+        wrapped = textwrap.wrap(text, width - len(before), break_long_words=False, break_on_hyphens=False)
+        lines += [(before if n == 0 else " " * len(before)) + line for n, line in enumerate(wrapped or [""])]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _lines(doc: Document) -> Iterator[str]:
+def _items(doc: Document) -> Iterator[Item]:
+    yield "", f"{doc['run_id']}: {_HEADLINE[doc['kind']]}   [{doc['incident_id']}]"
     attempts = ", ".join(map(str, doc["attempts"])) or "–"
-    yield f"{doc['run_id']}: {_HEADLINE[doc['kind']]}   [{doc['incident_id']}]"
-    yield f"  kind {doc['kind']}, cause {doc['cause']}, attempts {attempts}"
+    yield "  what        ", f"{doc['kind']}, cause {doc['cause']}, attempt {attempts}"
     window = doc["window"]
     if window["step_from"] is not None:
         times = f"{window['ts_from'] or '?'} … {window['ts_to'] or '?'}"
-        yield f"  window   steps {window['step_from']}–{window['step_to']}   {times}"
+        yield "  window      ", f"steps {window['step_from']}–{window['step_to']}, {times}"
     yield from _culprits(doc)
     yield from _victims(doc)
     yield from _recovery(doc)
-    yield ""
-    yield "  findings"
+    yield "", ""
+    yield "", "findings"
     for number, finding in enumerate(doc["findings"], 1):
         yield from _finding(number, finding)
     if doc["missing"]:
-        yield "  not known (missing data is not health)"
-        yield from (f"    - {text}" for text in doc["missing"])
+        yield "", "not known (missing data is not health)"
+        yield from (("  - ", text) for text in doc["missing"])
     if doc["verification_tasks"]:
-        yield "  would settle it"
-        yield from (f"    - {t['kind']} on {t['subject']}: {t['proposition']}" for t in doc["verification_tasks"])
+        yield "", "would settle it"
+        yield from (("  - ", f"{t['kind']} on {t['subject']}: {t['proposition']}") for t in doc["verification_tasks"])
 
 
-def _culprits(doc: Document) -> Iterator[str]:
+def _culprits(doc: Document) -> Iterator[Item]:
     for c in doc["culprits"]:
-        place = f"attempt {c['attempt_id']} rank {c['rank_id']} on {c['host_id'] or '?'} device {c['gpu_uuid'] or '?'}"
-        doing = " / ".join(dict.fromkeys(filter(None, (c["phase"], c["operation"]))))
-        yield f"  first    {place}, step {c['since_step'] if c['since_step'] is not None else '?'}: {doing}"
+        step = c["since_step"] if c["since_step"] is not None else "?"
+        doing = " / ".join(dict.fromkeys(filter(None, (c["phase"], c["operation"])))) or "operation unknown"
+        place = f"attempt {c['attempt_id']} rank {c['rank_id']} on {c['host_id'] or '?'}, {c['gpu_uuid'] or 'device ?'}"
+        yield "  first       ", f"{place}, step {step}: {doing}"
     divergence = doc["first_divergence"]
     if divergence:
-        yield f"  tensor   {divergence['tensor']} (seq {divergence['seq']}) at step {divergence['step_id']}"
+        yield "  tensor      ", f"{divergence['tensor']} (seq {divergence['seq']}) at step {divergence['step_id']}"
 
 
-def _victims(doc: Document) -> Iterator[str]:
+def _victims(doc: Document) -> Iterator[Item]:
     for v in doc["victims"]:
         waits = f"waits for rank {v['waits_for']}" if v["waits_for"] is not None else "waits for an unknown rank"
         via = f" in {v['operation']}" if v["operation"] else ""
-        state = {"waited": "", "failed_waiting": ", failed because of it", "torn_down": ", then torn down"}[v["state"]]
-        yield f"  victim   attempt {v['attempt_id']} rank {v['rank_id']} {waits}{via}{state}"
+        yield "  victim      ", f"attempt {v['attempt_id']} rank {v['rank_id']} {waits}{via}{_STATE[v['state']]}"
 
 
-def _recovery(doc: Document) -> Iterator[str]:
+def _recovery(doc: Document) -> Iterator[Item]:
     if doc["kind"] in ("stopped", "wrong"):
-        yield f"  exclude  {', '.join(doc['exclude_devices']) or 'no device'}"
-        yield f"  retry    {'yes' if doc['retry']['advised'] else 'no'}: {doc['retry']['reason']}"
+        yield "  exclude     ", ", ".join(doc["exclude_devices"]) or "no device"
+        yield "  retry       ", f"{'yes' if doc['retry']['advised'] else 'no'}: {doc['retry']['reason']}"
         resume = doc["resume_from"]
         if resume:
-            yield f"  resume   attempt {resume['attempt_id']}, {resume['checkpoint_id']} (step {resume['step_id']})"
-    for c in doc["checkpoints"]:
-        yield f"  checkpoint  attempt {c['attempt_id']} {c['checkpoint_id']}: {c['trust']} – {c['reason']}"
+            where = f"attempt {resume['attempt_id']}, {resume['checkpoint_id']} (step {resume['step_id']})"
+            yield "  resume      ", where
+    for (trust, reason), group in groupby(doc["checkpoints"], key=lambda c: (c["trust"], c["reason"])):
+        names = ", ".join(f"({c['attempt_id']}, {c['checkpoint_id']})" for c in group)
+        yield "  checkpoint  ", f"{names} {trust}: {reason}"
 
 
-def _finding(number: int, finding: Document) -> Iterator[str]:
-    yield f"    {number}. {finding['kind']}, {finding['status']}: {finding['proposition']}"
-    yield f"       sql       {finding['sql']}"
-    if finding["evidence_refs"]:
-        shown = finding["evidence_refs"][:6]
-        more = len(finding["evidence_refs"]) - len(shown)
-        yield f"       evidence  {' '.join(shown)}" + (f" and {more} more" if more else "")
+def _finding(number: int, finding: Document) -> Iterator[Item]:
+    yield f"{number:>3}. ", f"{finding['kind']}, {finding['status']}: {finding['proposition']}"
+    yield "     sql       ", finding["sql"]
+    refs = finding["evidence_refs"]
+    if refs:
+        more = f" and {len(refs) - _SHOWN_REFS} more" if len(refs) > _SHOWN_REFS else ""
+        yield "     evidence  ", " ".join(refs[:_SHOWN_REFS]) + more
     for text in finding["against"]:
-        yield f"       against   {text}"
+        yield "     against   ", text
