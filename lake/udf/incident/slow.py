@@ -119,7 +119,7 @@ def _step_finding(scope: Scope, attempt: int, low: int, high: int) -> Finding:
 def _phase_finding(scope: Scope, row: Row) -> Finding:
     attempt, low, high = row["attempt_id"], row["first_step"], row["last_step"]
     sql = (
-        "SELECT rank_id, avg(self_ns) / 1e6 AS self_ms, count(*) AS steps FROM phases "
+        "SELECT rank_id, round(avg(self_ns) / 1e6, 1) AS self_ms, count(*) AS steps FROM phases "
         f"WHERE {scope.where(attempt)} AND phase = {quoted(row['phase'])} AND step_id BETWEEN {low} AND {high} "
         "AND source = 'otlp' GROUP BY rank_id ORDER BY self_ms DESC"
     )
@@ -205,7 +205,7 @@ def _sample_type(scope: Scope, attempt: int, rank: int) -> str | None:
 def _waits_sql(scope: Scope, attempt: int, low: int, high: int, rank: int | None = None) -> str:
     condition = f"WHERE rank_id = {rank} " if rank is not None else ""
     return (
-        "SELECT rank_id, operation, waits_for, sum(wait_ns) / 1e6 AS wait_ms, count(*) AS times "
+        "SELECT rank_id, operation, waits_for, round(sum(wait_ns) / 1e6, 1) AS wait_ms, count(*) AS times "
         f"FROM {scope.call('rank_waits', attempt, low, high)} {condition}"
         "GROUP BY rank_id, operation, waits_for ORDER BY rank_id, wait_ms DESC"
     )
