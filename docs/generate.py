@@ -1,4 +1,4 @@
-"""Write docs/functions.md, docs/tables.md, docs/cli.md and the README's console output; `--check` fails on a difference."""
+"""Write the generated pages of docs/ and the README's console output; `--check` fails on a difference instead."""
 
 from __future__ import annotations
 

@@ -27,6 +27,8 @@ RUNS = {
     "sdc-replay": "run-sdc-01",
 }
 Document = dict[str, Any]
+WITHOUT_ROWS = {"gpu_breakdown"}
+"""Functions whose example has no rows here: the recorded job ran on CPUs."""
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -203,3 +205,9 @@ def without_later_steps(name: str, body: bytes, last: int) -> bytes:
 
 def step_of(attributes: Any) -> int:
     return next((a.value.int_value for a in attributes if a.key == "step_id"), 0)
+
+
+def test_every_example_of_a_table_function_runs(here: lake.Lake) -> None:
+    for function in here.sql("SELECT name, example FROM lake_functions()").rows():
+        rows = here.sql(function["example"]).arrow().num_rows
+        assert rows > 0 or function["name"] in WITHOUT_ROWS, function
