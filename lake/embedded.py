@@ -20,13 +20,13 @@ from lake.ingest.report import Report
 from lake.ingest.sources import CATALOG_FILE
 from lake.query.engine import Engine
 from lake.query.incidents import resolve
+from lake.query.objects import fetch_evidence, stored_chunks
 from lake.query.result import Result
 from lake.records import Identity
 from lake.settings import Settings
 from lake.store import Store, open_store
 
 OBJECTS_FOLDER: Final = "objects"
-_CHUNK_BYTES: Final = 16 << 20
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -80,7 +80,7 @@ class Lake:
     def engine(self) -> Engine:
         """The query engine of this lake."""
         if self._engine is None:
-            self._engine = Engine(self.catalog, self.store, self.settings)
+            self._engine = Engine(self.catalog, self.store, self.settings, local_files=True)
         return self._engine
 
     def ingest(
@@ -141,13 +141,7 @@ class Lake:
             Invalid: the prefix fits several objects.
             Corrupt: the stored bytes are missing or not those that were registered.
         """
-        found = self.catalog.evidence(ref)[0]
-        data = b"".join(self._chunks(found.path, found.evidence_ref))
-        if hashlib.sha256(data).hexdigest() != found.sha256:
-            raise Corrupt(
-                f"evidence {found.evidence_ref} ({found.name}) does not have its digest: the store changed it"
-            )
-        return data
+        return fetch_evidence(self.store, self.catalog.evidence(ref)[0])
 
     def verify(self, refs: Sequence[str] = ()) -> Iterator[Check]:
         """Hash evidence objects again, all or the named ones, each once.
@@ -203,24 +197,13 @@ class Lake:
     def _check(self, path: str, ref: str, sha256: str) -> str | None:
         digest = hashlib.sha256()
         try:
-            for chunk in self._chunks(path, ref):
+            for chunk in stored_chunks(self.store, path, ref):
                 digest.update(chunk)
         except Corrupt as error:
             return error.message
         return (
             None if digest.hexdigest() == sha256 else f"evidence {ref} does not have its digest: the store changed it"
         )
-
-    def _chunks(self, path: str, ref: str) -> Iterator[bytes]:
-        try:
-            start = 0
-            while chunk := self.store.get_range(path, start, _CHUNK_BYTES):
-                yield chunk
-                start += len(chunk)
-                if len(chunk) < _CHUNK_BYTES:
-                    return
-        except NotFound as error:
-            raise Corrupt(f"evidence {ref} is registered but not in the store: {path}") from error
 
 
 def _settings(overrides: dict[str, Any]) -> Settings:

@@ -38,6 +38,8 @@ class Settings:
     query_timeout_s: float = 300.0
     query_threads: int = 0
     """Partitions of one query; 0 means the number of processors."""
+    reader_cache_bytes: int = 512 * _MIB
+    """Arrow bytes of raw objects read in place that are kept for the next query."""
     identity_aliases: str = ""
     """Extra attribute names of identity columns: `rank_id=my.rank,job_rank;run_id=job`."""
 

@@ -18,9 +18,11 @@ from lake.query import functions, session, views
 from lake.query.execution import Execution, Limits
 from lake.query.explain import explained
 from lake.query.failures import Translated
+from lake.query.objects import Objects
 from lake.query.parameters import Parameters, bind
 from lake.query.planning import Planner
 from lake.query.presence import Presence
+from lake.query.readers import READERS, Readers
 from lake.query.result import Result
 from lake.query.scanned import Scanned
 from lake.query.session import READ_ONLY, Sessions, table_name
@@ -49,12 +51,14 @@ class _Query:
 class Engine:
     """Answers SQL over one catalog and one store; safe for any number of threads."""
 
-    def __init__(self, catalog: Catalog, store: Store, settings: Settings) -> None:
+    def __init__(self, catalog: Catalog, store: Store, settings: Settings, *, local_files: bool = False) -> None:
+        """`local_files` lets `read_…` functions open paths and URLs with the rights of this process."""
         self._catalog = catalog
         self._store = store
         self._settings = settings
         self._planner = Planner(catalog, settings)
         self._presence = Presence(store)
+        self._readers = Readers(Objects(catalog, store, settings, local_files=local_files), settings)
         self._sessions = Sessions(catalog, store, settings)
         self._totals = lru_cache(maxsize=64)(lambda token: catalog.table_totals(Snapshot.parse(token)))
 
@@ -139,12 +143,17 @@ class Engine:
     ) -> pa.Table:
         """Rows of a table function, computed once per query for equal arguments."""
         if query.statement.explain and not query.statement.analyze:
-            return function.schema.empty_table()
+            return function.schema_of(arguments).empty_table()
         call = functions.call_text(function, arguments)
         if call not in query.results:
             query.scanned.add_function(call)
-            query.results[call] = function.run(lambda text: self._ask(query, execution, text), **arguments)
+            query.results[call] = self._run(query, execution, function, arguments)
         return query.results[call]
+
+    def _run(self, query: _Query, execution: Execution, function: TableFunction, arguments: dict[str, Any]) -> pa.Table:
+        if function.name in READERS:
+            return self._readers.rows(function.name, arguments)
+        return function.run(lambda text: self._ask(query, execution, text), **arguments)
 
     def _ask(self, query: _Query, execution: Execution, text: str) -> pa.Table:
         if query.depth >= _MAX_DEPTH:

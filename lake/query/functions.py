@@ -57,7 +57,8 @@ class _Call:
 
     def _provide(self, arguments: tuple[Expr, ...], session: SessionContext) -> Table:
         bound = self._function.bind([self._value(argument) for argument in arguments])
-        table = conformed(self._function, self._evaluate(self._function, bound))
+        schema = self._function.schema_of(bound)
+        table = conformed(self._function.name, schema, self._evaluate(self._function, bound))
         batches = table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
         return Table(session.create_dataframe([batches]))
 
@@ -68,17 +69,15 @@ class _Call:
         return argument.python_value().as_py()
 
 
-def conformed(function: TableFunction, table: pa.Table) -> pa.Table:
-    """The rows with exactly the declared columns.
+def conformed(name: str, schema: pa.Schema, table: pa.Table) -> pa.Table:
+    """The rows of a table function with exactly the columns it declares.
 
     Raises:
-        LakeError: the function gave other columns than it declares.
+        LakeError: the function gave other columns.
     """
-    if table.schema.names != function.schema.names:
-        raise LakeError(
-            f"table function {function.name} gave columns {table.schema.names}, not {function.schema.names}"
-        )
-    return table.cast(function.schema)
+    if table.schema.names != schema.names:
+        raise LakeError(f"table function {name} gave columns {table.schema.names}, not {schema.names}")
+    return table.cast(schema)
 
 
 def _callable() -> list[TableFunction]:

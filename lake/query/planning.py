@@ -50,7 +50,7 @@ class Planner:
             empty_relation(self._context, name, catalog.relation_schema(name))
         for view in VIEWS.values():
             define_view(self._context, view)
-        install(self._context, lambda function, _arguments: function.schema.empty_table())
+        install(self._context, lambda function, arguments: function.schema_of(arguments).empty_table())
         self._known = lru_cache(maxsize=_KNOWN_PLANS)(self._plan)
 
     def reads(self, query: str, words: frozenset[str]) -> Reads:

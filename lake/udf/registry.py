@@ -63,6 +63,12 @@ class TableFunction:
     columns: tuple[Column, ...]
     example: str
     run: Callable[..., pa.Table]
+    shape: Callable[[dict[str, Any]], pa.Schema] | None = None
+    """columns of one call by its bound arguments, where they choose them; `columns` are then those of the defaults"""
+
+    def schema_of(self, arguments: dict[str, Any]) -> pa.Schema:
+        """Arrow schema of the result of one call. Raises what `shape` raises."""
+        return self.schema if self.shape is None else self.shape(arguments)
 
     @property
     def schema(self) -> pa.Schema:
