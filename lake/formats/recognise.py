@@ -8,12 +8,14 @@ from typing import Final
 
 from lake.formats import (
     chrome,
+    cpuprofile,
     flight_recorder,
     manifest,
     otlp,
     perf_script,
     pprof,
     scheduler,
+    speedscope,
     stacks,
     stdout,
     timeline,
@@ -30,6 +32,8 @@ FORMATS: Final[tuple[Format, ...]] = (
     scheduler.FORMAT,
     *otlp.FORMATS,
     pprof.FORMAT,
+    speedscope.FORMAT,
+    cpuprofile.FORMAT,
     *chrome.FORMATS,
     perf_script.FORMAT,
     *stacks.FORMATS,
