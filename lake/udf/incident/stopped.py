@@ -41,6 +41,8 @@ class Stop:
     missing: list[str] = field(default_factory=list)
     signal: str | None = None
     """what the launcher saw of the culprit, e.g. SIGKILL"""
+    torn_down: set[int] = field(default_factory=set)
+    """ranks that the launcher ended"""
 
 
 def explain_stop(scope: Scope) -> Answer | None:
@@ -167,6 +169,7 @@ def _killed(scope: Scope, stop: Stop) -> set[int]:
     roots = [r for r in rows if r["event_name"] == "torchelastic.root_cause" and r["rank_id"] is not None]
     dead = [r for r in roots if r["signal"] and not {r["signal"], r["exitcode"]} & set(_TEARDOWN_SIGNALS)]
     torn = sorted(r["rank_id"] for r in rows if r["exitcode"] in _TEARDOWN_SIGNALS and r["rank_id"] is not None)
+    stop.torn_down |= set(torn)
     if rows:
         text = (
             "; ".join(f"rank {r['rank_id']} {r['signal'] or 'exit ' + str(r['exitcode'])}" for r in roots)
@@ -288,7 +291,9 @@ def _blocked(scope: Scope, stop: Stop, roots: list[Row], errors: list[Row]) -> N
         if rank is None:
             continue
         operation = root["op"] or "operation"
-        where = f"{operation} (communicator {root['communicator_id']}, seq {root['seq']}) never entered"
+        done = "entered, never executed" if root["class"] == "not_executed" else "never entered"
+        place = "" if root["seq"] is None else f" (communicator {root['communicator_id']}, seq {root['seq']})"
+        where = f"{operation}{place} {done}"
         culprit = _culprit(
             scope, stop, rank, where, _reached_step(scope, stop.attempt_id, rank, roots) if lost else None
         )
@@ -350,7 +355,7 @@ def _victims(scope: Scope, stop: Stop, roots: list[Row], errors: list[Row]) -> l
                 rank_id=rank,
                 waits_for=hop["waits_for"] if hop else fallback,
                 operation=hop["via"] if hop else None,
-                state="failed_waiting" if rank in reported else "torn_down",
+                state="failed_waiting" if rank in reported else "torn_down" if rank in stop.torn_down else "waited",
             )
         )
     return victims
