@@ -44,6 +44,8 @@ class Reader:
     table: str
     purpose: str
     source: str
+    example: str
+    """an evidence_ref of the recorded run `slow-rank` where it has one"""
 
 
 _PROFILES: Final = frozenset(
@@ -51,23 +53,42 @@ _PROFILES: Final = frozenset(
 )
 _LOGS: Final = frozenset({"stdout", "kernel_log", "mlperf", "megatron", "torchelastic", "slurm_accounting"})
 READERS: Final = {
-    "read_evidence": Reader(None, "spans", "an object of any format that can be ingested", "lake.formats"),
-    "read_perfetto": Reader(frozenset({"perfetto"}), "spans", "a Perfetto trace", "Perfetto TracePacket protobuf"),
-    "read_kineto": Reader(frozenset({"kineto"}), "spans", "a PyTorch profiler trace", "Kineto, Trace Event JSON"),
+    "read_evidence": Reader(
+        None, "spans", "an object of any format that can be ingested", "lake.formats", "ev:0db8150d7eb7ab2d"
+    ),
+    "read_perfetto": Reader(
+        frozenset({"perfetto"}), "spans", "a Perfetto trace", "Perfetto TracePacket protobuf", "trace.pftrace"
+    ),
+    "read_kineto": Reader(
+        frozenset({"kineto"}), "spans", "a PyTorch profiler trace", "Kineto, Trace Event JSON", "ev:0db8150d7eb7ab2d"
+    ),
     "read_chrome": Reader(
-        frozenset({"chrome", "kineto"}), "spans", "a trace in the Trace Event format", "Chrome Trace Event Format"
+        frozenset({"chrome", "kineto"}),
+        "spans",
+        "a trace in the Trace Event format",
+        "Chrome Trace Event Format",
+        "ev:0db8150d7eb7ab2d",
     ),
     "read_flight_recorder": Reader(
-        frozenset({"flight_recorder"}), "collectives", "a PyTorch Flight Recorder dump", "PyTorch Flight Recorder"
+        frozenset({"flight_recorder"}),
+        "collectives",
+        "a PyTorch Flight Recorder dump",
+        "PyTorch Flight Recorder",
+        "ev:4e793d062812ee49",
     ),
-    "read_profile": Reader(_PROFILES, "samples", "a profile of stacks", "pprof, py-spy, collapsed stacks and others"),
+    "read_profile": Reader(
+        _PROFILES, "samples", "a profile of stacks", "pprof, py-spy, perf and others", "ev:0983dd17ad8163ef"
+    ),
     "read_otlp": Reader(
         frozenset({"otlp_traces", "otlp_metrics", "otlp_logs", "otlp_json", "otlp_profiles"}),
         "spans",
         "an OTLP request or a file of them",
         "OpenTelemetry protocol",
+        "ev:fa6d9fbbce304364",
     ),
-    "read_log": Reader(_LOGS, "logs", "the output of a job's processes", "glog, Python logging, torchelastic"),
+    "read_log": Reader(
+        _LOGS, "logs", "the output of a job's processes", "glog, Python logging, torchelastic", "ev:9236e72eb79d3380"
+    ),
 }
 
 
@@ -106,7 +127,7 @@ def _declare(name: str, reader: Reader) -> TableFunction:
         columns=tuple(
             Column(field.name, field.type, f"as in table {reader.table}") for field in TABLES[reader.table].schema
         ),
-        example=f"SELECT * FROM {name}('ev:0123456789abcdef') LIMIT 10",
+        example=f"SELECT * FROM {name}('{reader.example}') ORDER BY ts LIMIT 10",
         run=_needs_engine,
         shape=_argument_table,
     )
