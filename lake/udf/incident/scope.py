@@ -91,6 +91,14 @@ class Scope:
         row = self.placements.get((attempt_id, rank_id), {}) if rank_id is not None else {}
         return row.get("host_id"), row.get("gpu_uuid")
 
+    def source(self, attempt_id: int) -> str:
+        """The source that tells the steps of an attempt: OTLP where it does, else the one with most spans of steps."""
+        rows = self.rows(
+            f"SELECT source, count(*) AS n FROM spans WHERE {self.where(attempt_id)} AND step_id IS NOT NULL "
+            "AND source IS NOT NULL GROUP BY source ORDER BY source <> 'otlp', n DESC, source LIMIT 1"
+        )
+        return rows[0]["source"] if rows else "otlp"
+
     def evidence(self, attempt_id: int | None, kinds: tuple[str, ...], ranks: tuple[int, ...] = ()) -> tuple[str, ...]:
         """References of registered objects of some kinds, of the given ranks when any."""
         condition = f"{self.where(attempt_id)} AND kind IN ({', '.join(map(quoted, kinds))})"

@@ -48,13 +48,13 @@ def explain_slowdown(scope: Scope) -> Answer | None:
     waits = _waits(scope, attempt, low, high, {row["rank_id"] for row in together})
     answer = replace(answer, victims=waits)
     findings = [
-        _step_finding(scope, attempt, low, high),
-        _phase_finding(scope, first),
+        *_step_finding(scope, attempt, low, high),
+        *_phase_finding(scope, first),
         _straggler_finding(scope, first),
         *profile,
         *_victim_findings(scope, attempt, low, high, waits),
     ]
-    return replace(answer, findings=tuple(findings), missing=_missing(scope, first, profile))
+    return replace(answer, findings=tuple(findings), missing=_missing(scope, first, profile, waits))
 
 
 def _first(flagged: list[Row]) -> Row:
@@ -93,7 +93,7 @@ def _window(scope: Scope, attempt: int, low: int, high: int) -> Window:
     return Window(step_from=low, step_to=high, **row)
 
 
-def _step_finding(scope: Scope, attempt: int, low: int, high: int) -> Finding:
+def _step_finding(scope: Scope, attempt: int, low: int, high: int) -> list[Finding]:
     sql = (
         f"SELECT step_id BETWEEN {low} AND {high} AS in_window, count(DISTINCT step_id) AS steps, avg(dur) / "
         "1e6 AS step_ms "
@@ -101,38 +101,35 @@ def _step_finding(scope: Scope, attempt: int, low: int, high: int) -> Finding:
     )
     by_part = {row["in_window"]: row for row in scope.rows(sql)}
     inside, outside = by_part.get(True), by_part.get(False)
-    text = f"steps {low}–{high} took {inside['step_ms']:.0f} ms on average" if inside else f"steps {low}–{high}"
-    if inside and outside:
+    if inside is None:
+        return []
+    text = f"steps {low}–{high} took {inside['step_ms']:.0f} ms on average"
+    if outside:
         text += f", the other {outside['steps']} steps {outside['step_ms']:.0f} ms"
-    return finding(
-        "observation",
-        f"attempt {attempt}",
-        "confirmed",
-        text,
-        sql,
-        evidence_refs=scope.refs(
-            f"SELECT evidence_ref FROM spans WHERE {scope.where(attempt)} AND step_id = {low} AND category = 'step'"
-        ),
+    refs = scope.refs(
+        f"SELECT evidence_ref FROM spans WHERE {scope.where(attempt)} AND step_id = {low} AND category = 'step'"
     )
+    return [finding("observation", f"attempt {attempt}", "confirmed", text, sql, evidence_refs=refs)]
 
 
-def _phase_finding(scope: Scope, row: Row) -> Finding:
+def _phase_finding(scope: Scope, row: Row) -> list[Finding]:
     attempt, low, high = row["attempt_id"], row["first_step"], row["last_step"]
     sql = (
         "SELECT rank_id, round(avg(self_ns) / 1e6, 1) AS self_ms, count(*) AS steps FROM phases "
         f"WHERE {scope.where(attempt)} AND phase = {quoted(row['phase'])} AND step_id BETWEEN {low} AND {high} "
-        "AND source = 'otlp' GROUP BY rank_id ORDER BY self_ms DESC"
+        f"AND source = {quoted(scope.source(attempt))} GROUP BY rank_id ORDER BY self_ms DESC"
     )
     rows = scope.rows(sql)
-    text = ", ".join(f"rank {r['rank_id']} {r['self_ms']:.0f} ms" for r in rows[:4])
-    return finding(
-        "observation",
-        f"rank {row['rank_id']}",
-        "confirmed",
-        f"own time in {row['phase']} over steps {low}–{high}, waiting taken out: {text}",
-        sql,
-        evidence_refs=scope.evidence(attempt, ("kineto",), (row["rank_id"],)),
-    )
+    if not rows:
+        return []
+    times = ", ".join(f"rank {r['rank_id']} {r['self_ms']:.0f} ms" for r in rows[:4])
+    text = f"own time in {row['phase']} over steps {low}–{high}, waiting taken out: {times}"
+    refs = scope.evidence(attempt, ("kineto",), (row["rank_id"],))
+    return [finding("observation", f"rank {row['rank_id']}", "confirmed", text, sql, evidence_refs=refs)]
+
+
+def _device(row: Row) -> str:
+    return f" on {row['gpu_uuid']} ({row['host_id']})" if row["gpu_uuid"] else ""
 
 
 def _straggler_finding(scope: Scope, row: Row) -> Finding:
@@ -142,7 +139,7 @@ def _straggler_finding(scope: Scope, row: Row) -> Finding:
         "diagnosis",
         row["gpu_uuid"] or f"rank {row['rank_id']}",
         "suspected",
-        f"rank {row['rank_id']} on {row['gpu_uuid']} ({row['host_id']}) is the first slow rank: {row['phase']} is "
+        f"rank {row['rank_id']}{_device(row)} is the first slow rank: {row['phase']} is "
         f"{row['factor']:.2f} times its peers' since step {row['first_step']}, cause class {row['cause']}",
         sql,
         evidence_refs=scope.evidence(attempt, ("kineto", "pyspy"), (row["rank_id"],)),
@@ -212,14 +209,28 @@ def _waits_sql(scope: Scope, attempt: int, low: int, high: int, rank: int | None
 
 
 def _waits(scope: Scope, attempt: int, low: int, high: int, culprits: set[int]) -> tuple[Victim, ...]:
-    """For every rank that is no culprit, the one rank and operation it waited for most."""
+    """For every rank that is no culprit, the one rank and operation it waited for most.
+
+    A rank whose chain of waits does not end at a culprit is no victim of this incident and is left out.
+    """
     victims: dict[int, Victim] = {}
     for row in scope.rows(_waits_sql(scope, attempt, low, high)):
         rank = row["rank_id"]
         if rank in culprits or rank in victims or not row["wait_ms"]:
             continue
         victims[rank] = Victim(attempt_id=attempt, rank_id=rank, waits_for=row["waits_for"], operation=row["operation"])
-    return tuple(victims.values())
+    return tuple(victim for victim in victims.values() if _leads_to(victim, victims, culprits))
+
+
+def _leads_to(victim: Victim, victims: dict[int, Victim], culprits: set[int]) -> bool:
+    seen: set[int] = set()
+    at: int | None = victim.rank_id
+    while at is not None and at not in seen:
+        if at in culprits:
+            return True
+        seen.add(at)
+        at = victims[at].waits_for if at in victims else None
+    return False
 
 
 def _victim_findings(scope: Scope, attempt: int, low: int, high: int, victims: tuple[Victim, ...]) -> list[Finding]:
@@ -236,7 +247,7 @@ def _victim_findings(scope: Scope, attempt: int, low: int, high: int, victims: t
     ]
 
 
-def _missing(scope: Scope, row: Row, profile: list[Finding]) -> tuple[str, ...]:
+def _missing(scope: Scope, row: Row, profile: list[Finding], victims: tuple[Victim, ...]) -> tuple[str, ...]:
     attempt, rank = row["attempt_id"], row["rank_id"]
     missing = []
     traces = scope.rows(
@@ -248,4 +259,6 @@ def _missing(scope: Scope, row: Row, profile: list[Finding]) -> tuple[str, ...]:
         missing.append(f"no profiler trace of rank {rank} covers steps {row['first_step']}–{row['last_step']}")
     if row["cause"] == "compute" and not any(found.status == "confirmed" for found in profile):
         missing.append(f"neither traces nor stack samples tell the operations of rank {rank} from its peers'")
+    if not victims:
+        missing.append("which ranks waited for the slow one cannot be told from the spans there are")
     return tuple(missing)

@@ -14,7 +14,7 @@ from typing import Final
 
 from lake.records import Finding
 from lake.udf.incident.answer import Answer, Culprit, Task, Victim, Window
-from lake.udf.incident.scope import Row, Scope, finding
+from lake.udf.incident.scope import Row, Scope, finding, quoted
 
 CRITICAL_XIDS: Final = frozenset(
     {46, 48, 54, 61, 62, 64, 69, 74, 79, 81, 92, 94, 95, 109, 110, 119, 120, 121, 136, 140, 143, 155, 156, 158}
@@ -78,7 +78,8 @@ def _window(scope: Scope, stop: Stop, low: int | None, high: int | None) -> Wind
     row = scope.rows(
         "SELECT arrow_cast(max(ts), 'Int64') AS last, "
         f"max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS last_end FROM spans "
-        f"WHERE {scope.where(stop.attempt_id)} AND rank_id IN ({ranks}) AND source = 'otlp'"
+        f"WHERE {scope.where(stop.attempt_id)} AND rank_id IN ({ranks}) "
+        f"AND source = {quoted(scope.source(stop.attempt_id))}"
     )[0]
     ended = scope.attempts[stop.attempt_id].get("ended_at")
     return Window(step_from=low, step_to=high, ts_from=row["last_end"], ts_to=ended)
@@ -229,7 +230,8 @@ def _own_errors(stop: Stop, scope: Scope, errors: list[Row]) -> list[int]:
 def _progress(scope: Scope, attempt: int, rank: int) -> Row:
     """Last completed span and last step of a rank."""
     rows = scope.rows(
-        f"SELECT step_id, name FROM spans WHERE {scope.where(attempt)} AND rank_id = {rank} AND source = 'otlp' "
+        f"SELECT step_id, name FROM spans WHERE {scope.where(attempt)} AND rank_id = {rank} "
+        f"AND source = {quoted(scope.source(attempt))} "
         "AND (category IS DISTINCT FROM 'step') AND step_id IS NOT NULL "
         "ORDER BY arrow_cast(ts, 'Int64') + coalesce(dur, 0) DESC LIMIT 1"
     )
@@ -263,7 +265,8 @@ def _reached_step(scope: Scope, attempt: int, rank: int, roots: list[Row]) -> in
     ranks = ", ".join(map(str, waiting))
     row = scope.rows(
         "SELECT max(step_id) AS step FROM ("
-        f"SELECT step_id FROM spans WHERE {scope.where(attempt)} AND rank_id IN ({ranks}) AND source = 'otlp' "
+        f"SELECT step_id FROM spans WHERE {scope.where(attempt)} AND rank_id IN ({ranks}) "
+        f"AND source = {quoted(scope.source(attempt))} "
         "UNION ALL "
         f"SELECT step_id FROM logs WHERE {scope.where(attempt)} AND rank_id IN ({ranks}) "
         "AND event_name = 'attempt.failed') q"
@@ -306,7 +309,8 @@ def _following_phase(scope: Scope, attempt: int, culprit: Culprit) -> str | None
     rows = scope.rows(
         "SELECT following, count(*) AS times FROM ("
         "SELECT name, lead(name) OVER (PARTITION BY step_id ORDER BY ts) AS following FROM spans "
-        f"WHERE {scope.where(attempt)} AND rank_id = {culprit.rank_id} AND source = 'otlp' AND category <> 'step' "
+        f"WHERE {scope.where(attempt)} AND rank_id = {culprit.rank_id} "
+        f"AND source = {quoted(scope.source(attempt))} AND category <> 'step' "
         "AND parent_id IN (SELECT span_id FROM spans WHERE category = 'step' AND "
         f"{scope.where(attempt)} AND rank_id = {culprit.rank_id})) q "
         f"WHERE name = '{culprit.phase}' AND following IS NOT NULL GROUP BY following ORDER BY times DESC LIMIT 1"
