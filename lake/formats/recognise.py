@@ -22,6 +22,7 @@ from lake.formats import (
     topology,
 )
 from lake.formats.base import Format
+from lake.formats.otlp import profiles as otlp_profiles
 from lake.formats.texts import looks_like_text
 
 FORMATS: Final[tuple[Format, ...]] = (
@@ -31,6 +32,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     manifest.FORMAT,
     scheduler.FORMAT,
     *otlp.FORMATS,
+    *otlp_profiles.FORMATS,
     pprof.FORMAT,
     speedscope.FORMAT,
     cpuprofile.FORMAT,

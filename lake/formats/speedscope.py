@@ -144,12 +144,14 @@ def _evented(profile: dict[str, Any], tree: _Tree, number: int, scale: int) -> N
             tree.samples.append((number, stack[-1][1], at - last))
         last = at
         frame = event.get("frame")
+        if type(frame) is not int:
+            raise Invalid(f"{frame!r} is no frame")
         if event.get("type") == "O":
             stack.append((frame, tree.child(stack[-1][1] if stack else -1, frame)))
             opened[frame] += 1
             continue
         wrong += not stack or stack[-1][0] != frame
-        while type(frame) is int and opened[frame]:
+        while opened[frame]:
             closed = stack.pop()[0]
             opened[closed] -= 1
             if closed == frame:

@@ -21,8 +21,10 @@ from lake.formats.base import Decoded, Problem, Source
 from lake.formats.columns import conform, fill_identity
 from lake.formats.documents import json_text
 from lake.formats.labels import Labels, Level, constant
-from lake.formats.pprof.frames import Ids, Strings, frames_of
+from lake.formats.locations import Strings
+from lake.formats.pprof.frames import Ids, frames_of
 from lake.formats.pprof.schema import Profile
+from lake.formats.ragged import take_lists
 from lake.formats.stacktable import stack_rows
 from lake.formats.wire import Ints, Plan, Scan
 
@@ -84,9 +86,9 @@ def _decode(scan: Scan, strings: Strings, source: Source, decoded: Decoded) -> N
     if not len(rows):
         return
     frames = frames_of(scan, strings)
-    part_offsets, part = _rows_of(offsets, locations, rows)
+    part_offsets, at = take_lists(offsets, rows)
     ids_of_rows, decoded.tables["stacks"] = stack_rows(
-        frames.array, *frames.of_stacks(part_offsets, part), source="pprof", evidence_ref=source.evidence_ref
+        frames.array, *frames.of_stacks(part_offsets, locations[at]), source="pprof", evidence_ref=source.evidence_ref
     )
     columns = _columns(scan, strings, source, rows)
     columns["stack_id"] = ids_of_rows
@@ -98,14 +100,6 @@ def _decode(scan: Scan, strings: Strings, source: Source, decoded: Decoded) -> N
     decoded.tables["samples"] = pa.concat_tables(tables)
     if not decoded.tables["stacks"].num_rows:
         del decoded.tables["stacks"]
-
-
-def _rows_of(offsets: Ints, elements: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """The lists of some rows: their offsets and elements."""
-    lengths = np.diff(offsets)[rows]
-    kept = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths, out=kept[1:])
-    return kept, elements[np.arange(kept[-1]) + np.repeat(offsets[:-1][rows] - kept[:-1], lengths)]
 
 
 def _columns(scan: Scan, strings: Strings, source: Source, rows: Ints) -> dict[str, Any]:
