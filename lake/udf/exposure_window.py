@@ -1,22 +1,24 @@
 """`exposure_window`: which checkpoints can still be trusted after silent corruption was found.
 
-A corruption is a point (attempt, step): it is given, or it is the first place where a replay of the attempt
-disagrees (`first_divergence`). Everything saved from there on in that attempt is exposed; where the digests of a
-replay's checkpoint of the same step differ, or a checkpoint descends from such a one, it is contaminated. What
-comes before is trusted; without any comparison a checkpoint is neither (AEGIS-SDC, OSDI'26: exposure window).
+A corruption is a point (attempt, step): it is given, or it is the first place where two attempts disagree and one of
+them is accused (`replays`); attempts that never agree accuse nobody. Everything saved from there on in that attempt
+is exposed; where the digests of the other attempt's checkpoint of the same step differ, or a checkpoint descends from
+such a one, it is contaminated. What comes before is trusted; without any comparison a checkpoint is neither
+(AEGIS-SDC, OSDI'26: exposure window).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lake.errors import Invalid
-from lake.udf.first_divergence import agreed_until
 from lake.udf.registry import Argument, Ask, Column, TableFunction, register
 from lake.udf.relations import fetch, literal, result
+from lake.udf.replays import Agreement, Disagreement, compare_attempts
 
 COLUMNS: Final = (
     Column("attempt_id", pa.int32(), "attempt that saved the checkpoint"),
@@ -39,16 +41,6 @@ class Corruption:
     attempt_id: int
     step_id: int
     reference_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """Steps, both ends included, in which two attempts computed the same."""
-
-    attempt_a: int
-    attempt_b: int
-    step_from: int
-    step_to: int
 
 
 @dataclass(slots=True)
@@ -121,8 +113,16 @@ def origin(saved: list[Saved], attempt_id: int, resumed: dict[int, str | None]) 
     return earlier[-1] if earlier else None
 
 
-def judge(saved: list[Saved], corruptions: list[Corruption], agreements: list[Agreement]) -> None:
-    """Set trust, reason and first possible corruption step of every checkpoint; `saved` is as `lineage` gives it."""
+def judge(
+    saved: list[Saved],
+    corruptions: list[Corruption],
+    agreements: list[Agreement],
+    unsettled: Sequence[Disagreement] = (),
+) -> None:
+    """Set trust, reason and first possible corruption step of every checkpoint; `saved` is as `lineage` gives it.
+
+    `unsettled` are attempts that differ without having shown that they compute the same at all.
+    """
     by_key = {c.key: c for c in saved}
     known: dict[tuple[int, str], Saved] = {}
     for checkpoint in saved:
@@ -137,6 +137,7 @@ def judge(saved: list[Saved], corruptions: list[Corruption], agreements: list[Ag
             checkpoint.first_step = own.step_id
         else:
             _verify(checkpoint, saved, corruptions, agreements)
+            _doubt(checkpoint, unsettled)
         known[checkpoint.key] = by_key[checkpoint.key]
 
 
@@ -155,12 +156,12 @@ def _expose(checkpoint: Saved, corruption: Corruption, saved: list[Saved]) -> No
     same = checkpoint.matches(twins[0]) if twins else None
     if same:
         checkpoint.trust = "trusted"
-        checkpoint.reason = f"its digests equal those of the replay in attempt {corruption.reference_id}"
+        checkpoint.reason = f"its digests equal those of attempt {corruption.reference_id}"
     elif same is False:
         checkpoint.trust = "contaminated"
         checkpoint.reason = (
-            f"saved after the first corrupt step {corruption.step_id}, and its digests differ from those of the "
-            f"replay in attempt {corruption.reference_id}"
+            f"saved after the first corrupt step {corruption.step_id}, and its digests differ from those of "
+            f"attempt {corruption.reference_id}"
         )
     else:
         checkpoint.trust = "exposed"
@@ -181,9 +182,7 @@ def _verify(checkpoint: Saved, saved: list[Saved], corruptions: list[Corruption]
             return
     for corruption in corruptions:
         if corruption.reference_id == checkpoint.attempt_id:
-            checkpoint.reason = (
-                f"its attempt replayed attempt {corruption.attempt_id} on other devices and is the reference"
-            )
+            checkpoint.reason = f"its attempt is the reference that shows attempt {corruption.attempt_id} wrong"
             return
         if checkpoint.step_id is not None and _leads_to(checkpoint, corruption, saved):
             checkpoint.reason = f"saved before the first corrupt step {corruption.step_id} of its lineage"
@@ -200,6 +199,17 @@ def _verify(checkpoint: Saved, saved: list[Saved], corruptions: list[Corruption]
             return
     checkpoint.trust = "unverified"
     checkpoint.reason = "; ".join(_favourable(checkpoint))
+
+
+def _doubt(checkpoint: Saved, unsettled: Sequence[Disagreement]) -> None:
+    for found in unsettled:
+        late = checkpoint.step_id is None or checkpoint.step_id >= found.step_id
+        if checkpoint.trust == "unverified" and late and checkpoint.attempt_id in found.pair:
+            a, b = found.pair
+            checkpoint.reason = (
+                f"attempts {a} and {b} differ from step {found.step_id} on and never agree before: which of them is "
+                "right, or whether the job is deterministic at all, is not known"
+            )
 
 
 def _favourable(checkpoint: Saved) -> list[str]:
@@ -226,30 +236,6 @@ def _leads_to(checkpoint: Saved, corruption: Corruption, saved: list[Saved]) -> 
             return True
         at = by_key[at].parent
     return False
-
-
-def compare_attempts(ask: Ask, run_id: str) -> tuple[list[Corruption], list[Agreement]]:
-    """What the fingerprints of every two attempts with common steps say.
-
-    Of two attempts that disagree the later one, a replay on other devices, is the reference.
-    """
-    known = fetch(
-        ask,
-        "SELECT attempt_id, min(step_id) AS low, max(step_id) AS high FROM signatures "
-        f"WHERE run_id = {literal(run_id)} AND attempt_id IS NOT NULL GROUP BY attempt_id ORDER BY attempt_id",
-    ).to_pylist()
-    corruptions, agreements = [], []
-    for index, later in enumerate(known):
-        for earlier in known[:index]:
-            if earlier["low"] is None or later["low"] is None or earlier["high"] < later["low"]:
-                continue
-            pair = earlier["attempt_id"], later["attempt_id"]
-            rows, _, steps = agreed_until(ask, run_id, *pair)
-            if rows.num_rows:
-                corruptions.append(Corruption(pair[0], rows["step_id"][0].as_py(), pair[1]))
-            if steps and steps[0] <= steps[1] - bool(rows.num_rows):
-                agreements.append(Agreement(*pair, steps[0], steps[1] - bool(rows.num_rows)))
-    return corruptions, agreements
 
 
 def _report(saved: list[Saved]) -> pa.Table:
@@ -285,11 +271,12 @@ def run(ask: Ask, *, run_id: str, attempt_id: int | None = None, step_id: int | 
     )
     attempts = fetch(ask, f"SELECT attempt_id, resumed_from FROM attempts WHERE {of_run}")
     saved = lineage(checkpoints, shards, attempts)
-    corruptions, agreements = compare_attempts(ask, run_id)
+    different, agreements = compare_attempts(ask, run_id)
+    corruptions = [Corruption(d.accused, d.step_id, d.reference) for d in different if d.proven]
     if attempt_id is not None and step_id is not None:
         shown = [c.reference_id for c in corruptions if c.attempt_id == attempt_id]
         corruptions = [Corruption(attempt_id, step_id, shown[0] if shown else None)]
-    judge(saved, corruptions, agreements)
+    judge(saved, corruptions, agreements, [d for d in different if not d.proven])
     return _report(saved)
 
 

@@ -29,6 +29,7 @@ MAX_ROWS: Final = 10_000
 COLUMNS: Final = (
     Column("step_id", pa.int64(), "step of the differing tensor"),
     Column("rank_id", pa.int32(), "rank that computed it in attempt a"),
+    Column("rank_id_b", pa.int32(), "rank with the same parallel coordinate in attempt b"),
     Column("microbatch", pa.int32(), "microbatch; null when the fingerprint is of the whole step"),
     Column("seq", pa.int64(), "place of the fingerprint within the step"),
     Column("op", pa.string(), "operation that wrote the tensor; null when not recorded"),
@@ -42,6 +43,10 @@ COLUMNS: Final = (
     Column("class", pa.string(), "input, compute or communication: what the tensor is the result of"),
     Column("first", pa.bool_(), "true for the first divergence in (step, microbatch, seq, rank) order"),
     Column("compared", pa.int64(), "fingerprints compared up to and with this step"),
+    Column("equal_before", pa.int64(), "fingerprints of earlier steps that agree"),
+    Column(
+        "equal_beside", pa.int64(), "fingerprints of this step that agree and come no later than the first divergence"
+    ),
     Column("evidence_ref", pa.string(), "raw object of attempt a's fingerprint; null when it came over the wire"),
 )
 _TOLD: Final = ", op, boundary, gpu_uuid, evidence_ref"
@@ -168,14 +173,28 @@ def _windows(counts: pa.Table) -> list[tuple[int, int]]:
     return windows
 
 
-def _report(rows: pa.Table, compared: int) -> pa.Table:
-    out = []
+def _report(aligned: pa.Table, compared: int) -> pa.Table:
+    """Result rows from the aligned fingerprints of the first divergent step."""
+    rows, out = differing(aligned), []
+    before = compared - aligned.num_rows
+    beside = _equal_beside(aligned, rows)
     for index, row in enumerate(rows.slice(0, MAX_ROWS).to_pylist()):
         own = {name: row[name] for name in ("value_a", "value_b", "norm_a", "norm_b", "gpu_uuid_a", "gpu_uuid_b")}
         own |= {name: row[name + "_a"] for name in ("step_id", "rank_id", "microbatch", "seq", "op", "tensor")}
-        own |= {"class": classify(row), "first": index == 0, "compared": compared}
+        own |= {"class": classify(row), "first": index == 0, "compared": compared, "rank_id_b": row["rank_id_b"]}
+        own |= {"equal_before": before, "equal_beside": beside}
         out.append(own | {"evidence_ref": row["evidence_ref_a"]})
     return result(COLUMNS, out)
+
+
+def _equal_beside(aligned: pa.Table, rows: pa.Table) -> int:
+    """Rows that agree at a (microbatch, sequence) not after that of the first of `rows`."""
+    microbatch, seq = (rows[name][0].as_py() for name in ("microbatch_a", "seq_a"))
+    places = np.stack([_numbers(rows, "microbatch_a"), _numbers(rows, "seq_a")])
+    every = np.stack([_numbers(aligned, "microbatch_a"), _numbers(aligned, "seq_a")])
+    first = [-1 if part is None else part for part in (microbatch, seq)]
+    upto = [(p[0] < first[0]) | ((p[0] == first[0]) & (p[1] <= first[1])) for p in (every, places)]
+    return int(upto[0].sum()) - int(upto[1].sum())
 
 
 def agreed_until(ask: Ask, run_id: str, attempt_a: int, attempt_b: int) -> tuple[pa.Table, int, tuple[int, int] | None]:
@@ -203,7 +222,7 @@ def agreed_until(ask: Ask, run_id: str, attempt_a: int, attempt_b: int) -> tuple
             step = rows["step_id_a"][0].as_py()
             compared += int(pc.sum(pc.less_equal(aligned["step_id_a"], step)).as_py())
             whole = _aligned(ask, run_id, (attempt_a, attempt_b), (step, step), ranks=ranks, told=_TOLD)
-            return _report(differing(whole), compared), compared, (first_step, step)
+            return _report(whole, compared), compared, (first_step, step)
         compared += aligned.num_rows
     return empty, compared, (first_step, counts["step_id"][-1].as_py()) if compared else None
 

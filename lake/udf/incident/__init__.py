@@ -12,7 +12,7 @@ from lake.udf.incident.recovery import with_recovery
 from lake.udf.incident.scope import Scope, finding
 from lake.udf.incident.slow import explain_slowdown
 from lake.udf.incident.stopped import explain_stop
-from lake.udf.incident.wrong import explain_divergence, reference_note
+from lake.udf.incident.wrong import explain_divergence
 from lake.udf.registry import Argument, Ask, Column, TableFunction, register
 
 
@@ -28,12 +28,10 @@ def resolve(ask: Ask, run_id: str, attempt_id: int | None = None) -> Answer:
     scope = Scope(ask, run_id, attempt_id)
     _check_known(scope)
     divergence = explain_divergence(scope)
-    answer = divergence if divergence and divergence.kind == "wrong" else explain_stop(scope) or explain_slowdown(scope)
-    if answer is None:
-        answer = _nothing_found(scope)
-        note = divergence or reference_note(scope)
-        answer = answer.joined(note) if note else answer
-    return with_recovery(scope, answer)
+    if divergence and divergence.kind == "wrong":
+        return with_recovery(scope, divergence)
+    answer = explain_stop(scope) or explain_slowdown(scope) or _nothing_found(scope)
+    return with_recovery(scope, answer.joined(divergence) if divergence else answer)
 
 
 def _check_known(scope: Scope) -> None:
@@ -69,7 +67,7 @@ def _nothing_found(scope: Scope) -> Answer:
                 "observation",
                 f"run {scope.run_id}",
                 "confirmed",
-                f"no stop, straggler or divergence found in {text or 'the data there is'}",
+                f"no stop, straggler or proven divergence found in {text or 'the data there is'}",
                 counted,
             ),
         ),

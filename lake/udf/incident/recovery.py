@@ -39,7 +39,7 @@ def _only_finding(scope: Scope, answer: Answer, sql: str) -> Answer:
         names = ", ".join(f"(attempt {c.attempt_id}, {c.checkpoint_id})" for c in doubtful)
         text = f"not to be trusted: {names}; the others were saved before the first divergence or by the reference"
     else:
-        text = f"no known divergence touches any of the {len(answer.checkpoints)} checkpoints"
+        text = f"no proven divergence touches any of the {len(answer.checkpoints)} checkpoints"
     kinds = ("manifest", "checkpoint_manifest", "otlp_logs")
     rows = scope.rows(
         f"SELECT DISTINCT evidence_ref FROM checkpoint_shards WHERE {scope.where()} AND evidence_ref IS NOT "
