@@ -20,8 +20,8 @@ from lake.schemas import TIMESTAMP
 from lake.udf.clock_offsets import Alignment, Delays, align
 from lake.udf.groups import Groups, match
 from lake.udf.numbering import combine
-from lake.udf.registry import Argument, Ask, Column, TableFunction, register
-from lake.udf.relations import schema_of
+from lake.udf.registry import Ask, Column, TableFunction, register
+from lake.udf.relations import OF_STEPS, schema_of
 from lake.udf.step_breakdown import placed
 from lake.udf.step_spans import placements_of, spans_of, step_condition
 from lake.udf.timeline import Spans, load
@@ -180,12 +180,7 @@ register(
         purpose="offset, drift and error bound of every host's clock, from who waited for whom",
         source="dPRO (MLSys'22), clock alignment",
         reads=("spans", "placements", "clocks"),
-        arguments=(
-            Argument("run_id", str, "run"),
-            Argument("attempt_id", int, "attempt of the run"),
-            Argument("step_lo", int, "first step, null for no limit", None),
-            Argument("step_hi", int, "last step, null for no limit", None),
-        ),
+        arguments=OF_STEPS,
         columns=COLUMNS,
         example="SELECT clock, offset_ns, error_ns FROM align_clocks('run-slow-01', 0) ORDER BY clock",
         run=_run,

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from lake.udf.groups import match, waits
-from lake.udf.registry import Argument, Ask, Column, TableFunction, register
-from lake.udf.relations import schema_of
+from lake.udf.registry import Ask, Column, TableFunction, register
+from lake.udf.relations import OF_STEPS, schema_of
 from lake.udf.step_spans import placements_of, spans_of, step_condition
 from lake.udf.timeline import load
 
@@ -64,12 +64,7 @@ register(
         purpose="who waited for whom: every wait inside a collective or message, with the rank that came last",
         source="Holmes (NSDI'25) late-rank rule; dPRO (MLSys'22) message matching",
         reads=("spans", "placements", "clocks"),
-        arguments=(
-            Argument("run_id", str, "run"),
-            Argument("attempt_id", int, "attempt of the run"),
-            Argument("step_lo", int, "first step, null for no limit", None),
-            Argument("step_hi", int, "last step, null for no limit", None),
-        ),
+        arguments=OF_STEPS,
         columns=COLUMNS,
         example=(
             "SELECT rank_id, operation, waits_for, sum(wait_ns) / 1e6 AS wait_ms "

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from lake.udf.registry import Ask, Column
+from lake.udf.registry import Argument, Ask, Column
+
+OF_STEPS: Final = (
+    Argument("run_id", str, "run"),
+    Argument("attempt_id", int, "attempt of the run"),
+    Argument("step_lo", int, "first step to look at; null or left out for no limit", None),
+    Argument("step_hi", int, "last step to look at; null or left out for no limit", None),
+)
+"""Arguments of the functions over a range of steps, both ends inclusive."""
 
 
 def literal(value: str | int | None) -> str:

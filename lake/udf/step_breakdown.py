@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from lake.udf.groups import match, waits
 from lake.udf.intervals import overlap, sweep
-from lake.udf.registry import Argument, Ask, Column, TableFunction, register
-from lake.udf.relations import literal, schema_of
+from lake.udf.registry import Ask, Column, TableFunction, register
+from lake.udf.relations import OF_STEPS, literal, schema_of
 from lake.udf.step_spans import placements_of, spans_of, step_condition
 from lake.udf.timeline import (
     ACTIVITIES,
@@ -159,12 +159,7 @@ register(
         purpose="where the time of each step of each rank went, by phase and activity; the parts sum to the step",
         source="FLARE (NSDI'26) void and transfer time; HTA temporal breakdown; straggler analysis (OSDI'25)",
         reads=("spans", "placements", "clocks"),
-        arguments=(
-            Argument("run_id", str, "run"),
-            Argument("attempt_id", int, "attempt of the run"),
-            Argument("step_lo", int, "first step, null for no limit", None),
-            Argument("step_hi", int, "last step, null for no limit", None),
-        ),
+        arguments=OF_STEPS,
         columns=COLUMNS,
         example=(
             "SELECT rank_id, phase, activity, self_ns / 1e6 AS self_ms, wait_ns / 1e6 AS wait_ms "

@@ -26,8 +26,8 @@ from lake.udf.phase_times import (
     with_ranks,
     work_series,
 )
-from lake.udf.registry import Argument, Ask, Column, TableFunction, register
-from lake.udf.relations import fetch, of_attempt, result
+from lake.udf.registry import Ask, Column, TableFunction, register
+from lake.udf.relations import OF_STEPS, fetch, of_attempt, result
 from lake.udf.robust import lower_quartile
 from lake.udf.slow_windows import Setting, Verdict, judge
 from lake.udf.transfer_times import Operations, operations, own_times, transfers
@@ -210,12 +210,7 @@ STRAGGLERS: Final = register(
         purpose="own time of every rank by phase against its peers and its own other steps; the slow ones are flagged",
         source="What-if Analysis (OSDI'25): log median polish; GREYHOUND (ATC'25); Holmes (NSDI'25) for waits",
         reads=("spans", "placements", "collectives"),
-        arguments=(
-            Argument("run_id", str, "run"),
-            Argument("attempt_id", int, "attempt of the run"),
-            Argument("step_lo", int, "first step to look at; all when left out", None),
-            Argument("step_hi", int, "last step to look at; all when left out", None),
-        ),
+        arguments=OF_STEPS,
         columns=COLUMNS,
         example="SELECT rank_id, gpu_uuid, phase, factor, first_step, last_step FROM stragglers('run-slow-01', 0) "
         "WHERE flagged",
