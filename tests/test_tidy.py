@@ -18,6 +18,7 @@ LAYERS = {
     "schemas": 0,
     "records": 0,
     "predicates": 0,
+    "xids": 0,
     "store": 1,
     "parquet": 2,
     "formats": 2,

@@ -9,17 +9,15 @@ exception that a dead peer explains, and a rank nobody could wait for comes befo
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from lake.records import Finding
 from lake.udf.incident.answer import Answer, Culprit, Task, Victim, Window
 from lake.udf.incident.scope import Row, Scope, finding, quoted
+from lake.xids import CRITICAL_XIDS
 
-CRITICAL_XIDS: Final = frozenset(
-    {46, 48, 54, 61, 62, 64, 69, 74, 79, 81, 92, 94, 95, 109, 110, 119, 120, 121, 136, 140, 143, 155, 156, 158}
-)
-"""XIDs that NVIDIA's catalogue assigns to the device, driver, bus or link rather than to the application."""
 _WAITED: Final = re.compile(
     r"connection (closed|reset|refused)|timed? ?out|watchdog caught collective|broken pipe|remote process|"
     r"ncclremoteerror|socket|peer .*(gone|closed)|heartbeat",
@@ -36,6 +34,8 @@ class Stop:
     attempt_id: int
     cause: str = "unknown"
     culprits: list[Culprit] = field(default_factory=list)
+    suspects: list[Culprit] = field(default_factory=list)
+    """ranks of which one stood still and the others waited for it, when nothing tells them apart: nobody is accused"""
     victims: list[Victim] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -51,7 +51,8 @@ def explain_stop(scope: Scope) -> Answer | None:
     if not stops:
         return None
     culprits = tuple(culprit for stop in stops for culprit in stop.culprits)
-    steps = [c.since_step for c in stops[0].culprits if c.since_step is not None]
+    named = [culprit for stop in stops for culprit in (*stop.culprits, *stop.suspects)]
+    steps = [c.since_step for c in stops[0].culprits or stops[0].suspects if c.since_step is not None]
     causes = {stop.cause for stop in stops if stop.cause != "unknown"}
     first = stops[0]
     return Answer(
@@ -66,13 +67,13 @@ def explain_stop(scope: Scope) -> Answer | None:
         missing=tuple(dict.fromkeys(text for stop in stops for text in stop.missing)),
         tasks=tuple(
             Task(kind="node_sweep", proposition="the device passes a stress test outside the job", subject=gpu)
-            for gpu in dict.fromkeys(c.gpu_uuid for c in culprits if c.gpu_uuid)
+            for gpu in dict.fromkeys(c.gpu_uuid for c in named if c.gpu_uuid)
         ),
     )
 
 
 def _window(scope: Scope, stop: Stop, low: int | None, high: int | None) -> Window:
-    ranks = ", ".join(str(c.rank_id) for c in stop.culprits if c.rank_id is not None)
+    ranks = ", ".join(str(c.rank_id) for c in stop.culprits or stop.suspects if c.rank_id is not None)
     if not ranks:
         return Window()
     row = scope.rows(
@@ -94,7 +95,7 @@ def _attempt_stop(scope: Scope, attempt: int) -> Stop | None:
         return None
     stop = Stop(attempt)
     _scheduler_finding(scope, stop)
-    device_ranks = _device_errors(scope, stop)
+    device_ranks = _device_errors(scope, stop, errors)
     killed_ranks = _killed(scope, stop)
     own_ranks = [] if device_ranks or killed_ranks else _own_errors(stop, scope, errors)
     crashed = device_ranks | killed_ranks | set(own_ranks)
@@ -124,36 +125,41 @@ def _scheduler_finding(scope: Scope, stop: Stop) -> None:
     )
     rows = scope.rows(sql)
     if rows:
+        code = rows[0]["exit_code"]
+        by = _signal_of(code)
         stop.findings.append(
             finding(
                 "observation",
                 f"attempt {stop.attempt_id}",
                 "confirmed",
-                f"attempt {stop.attempt_id} ended with exit code {rows[0]['exit_code']}",
+                f"attempt {stop.attempt_id} ended with exit code {code}" + (f", by {by}" if by else ""),
                 sql,
                 evidence_refs=scope.refs(sql),
             )
         )
 
 
-def _device_errors(scope: Scope, stop: Stop) -> set[int]:
+def _device_errors(scope: Scope, stop: Stop, errors: list[Row]) -> set[int]:
     sql = (
-        "SELECT rank_id, gpu_uuid, host_id, step_id, ts, attributes['xid'] AS xid, body, evidence_ref FROM logs "
+        "SELECT rank_id, gpu_uuid, host_id, step_id, ts, arrow_cast(ts, 'Int64') AS ts_ns, attributes['xid'] AS xid, "
+        "body, evidence_ref FROM logs "
         f"WHERE {scope.where(stop.attempt_id)} AND event_name = 'gpu.xid' ORDER BY ts"
     )
     rows = scope.rows(sql)
     critical = [row for row in rows if str(row["xid"]).isdigit() and int(row["xid"]) in CRITICAL_XIDS]
     for row in critical[:1]:
         stop.signal = f"XID {row['xid']}"
+        earlier = [e["rank_id"] for e in errors if e["ts"] < row["ts_ns"] and e["rank_id"] != row["rank_id"]]
         stop.findings.append(
             finding(
                 "observation",
                 str(row["gpu_uuid"]),
                 "confirmed",
                 f"XID {row['xid']} was logged on {row['gpu_uuid']} (rank {row['rank_id']}, {row['host_id']}) "
-                f"at step {row['step_id']} before any other rank failed",
+                f"at step {row['step_id']}" + ("" if earlier else ", before any other rank said that it failed"),
                 sql,
                 evidence_refs=scope.refs(sql),
+                against=(f"ranks {earlier} had said before that they failed",) if earlier else (),
             )
         )
     return {row["rank_id"] for row in critical if row["rank_id"] is not None}
@@ -168,6 +174,8 @@ def _killed(scope: Scope, stop: Stop) -> set[int]:
     )
     rows = scope.rows(sql)
     roots = [r for r in rows if r["event_name"] == "torchelastic.root_cause" and r["rank_id"] is not None]
+    for row in roots:
+        row["signal"] = row["signal"] or _signal_of(row["exitcode"])
     dead = [r for r in roots if r["signal"] and not {r["signal"], r["exitcode"]} & set(_TEARDOWN_SIGNALS)]
     torn = sorted(r["rank_id"] for r in rows if r["exitcode"] in _TEARDOWN_SIGNALS and r["rank_id"] is not None)
     stop.torn_down |= set(torn)
@@ -190,7 +198,18 @@ def _killed(scope: Scope, stop: Stop) -> set[int]:
         )
     if dead and stop.signal is None:
         stop.signal = str(dead[0]["signal"])
+        stop.missing.append(
+            f"attempt {stop.attempt_id}: no device error and no kernel log says why {stop.signal} came: the device, "
+            "memory that ran out, or somebody from outside"
+        )
     return {row["rank_id"] for row in dead}
+
+
+def _signal_of(exitcode: str | None) -> str | None:
+    """The signal an exit status stands for: -9 (Python) and 137 (a shell) are SIGKILL; None for a plain exit."""
+    number = int(exitcode or 0)
+    number = -number if number < 0 else number - 128
+    return signal.Signals(number).name if number in {*signal.Signals} else None
 
 
 def _own_reports(scope: Scope, attempt: int) -> list[Row]:
@@ -207,24 +226,40 @@ def _own_errors(stop: Stop, scope: Scope, errors: list[Row]) -> list[int]:
     if not own:
         return []
     first = own[0]
-    stop.signal = (
-        f"{first['type'] or 'error'}: {(first['message'] or '').splitlines()[0][:120] if first['message'] else ''}"
-    )
+    ranks = sorted({row["rank_id"] for row in own if _same_error(row, first)})
+    stop.signal = _error_text(first)
     sql = (
         "SELECT rank_id, step_id, ts, body, evidence_ref FROM logs "
-        f"WHERE {scope.where(stop.attempt_id)} AND event_name = 'attempt.failed' AND rank_id = {first['rank_id']}"
+        f"WHERE {scope.where(stop.attempt_id)} AND event_name = 'attempt.failed' "
+        f"AND rank_id IN ({', '.join(map(str, ranks))}) ORDER BY ts"
+    )
+    later = sorted({row["rank_id"] for row in own} - set(ranks))
+    text = (
+        f"rank {first['rank_id']} failed first with an error of its own: {stop.signal}"
+        if len(ranks) == 1
+        else f"ranks {ranks} failed with the same error of their own: {stop.signal}"
     )
     stop.findings.append(
         finding(
             "observation",
-            f"rank {first['rank_id']}",
+            ", ".join(f"rank {rank}" for rank in ranks),
             "confirmed",
-            f"rank {first['rank_id']} failed first with an error of its own: {stop.signal}",
+            text,
             sql,
             evidence_refs=scope.refs(sql),
+            against=(f"ranks {later} failed after it with other errors of their own",) if later else (),
         )
     )
-    return [first["rank_id"]]
+    return ranks
+
+
+def _same_error(row: Row, first: Row) -> bool:
+    return (row["type"], row["step_id"], _error_text(row)) == (first["type"], first["step_id"], _error_text(first))
+
+
+def _error_text(row: Row) -> str:
+    lines = (row["message"] or "").splitlines() or [""]
+    return f"{row['type'] or 'error'}: {lines[0][:120]}"
 
 
 def _progress(scope: Scope, attempt: int, rank: int) -> Row:
@@ -289,6 +324,7 @@ def _blocked(scope: Scope, stop: Stop, roots: list[Row], errors: list[Row]) -> N
         text = f"rank {lost[0]['rank_id']} failed first, by losing a connection: a process died rather than stood still"
         subject = f"attempt {stop.attempt_id}"
         stop.findings.append(finding("observation", subject, "confirmed", text, sql, evidence_refs=scope.refs(sql)))
+    accused = {root["root_rank"] for root in (roots if lost else _accused(roots))}
     for root in roots:
         rank = root["root_rank"]
         if rank is None:
@@ -301,7 +337,37 @@ def _blocked(scope: Scope, stop: Stop, roots: list[Row], errors: list[Row]) -> N
             scope, stop, rank, where, _reached_step(scope, stop.attempt_id, rank, roots) if lost else None
         )
         following = _following_phase(scope, stop.attempt_id, culprit) if not lost else None
-        stop.culprits.append(replace(culprit, phase=following or culprit.phase))
+        named = stop.culprits if rank in accused else stop.suspects
+        named.append(replace(culprit, phase=following or culprit.phase))
+        if rank not in accused:
+            stop.missing.append(f"attempt {stop.attempt_id}: rank {rank}: {root['doubt']}")
+    if not stop.culprits and stop.suspects:
+        stop.findings.append(_undecided(scope, stop))
+
+
+def _accused(roots: list[Row]) -> list[Row]:
+    """Roots that surely wait for nobody; else those of which nothing at all is known, to which all waits lead.
+
+    None when ranks are left that may wait for each other: a wait is never blamed.
+    """
+    certain = [root for root in roots if root["doubt"] is None]
+    unseen = [root for root in roots if root["doubt"] and "may wait" not in root["doubt"]]
+    return certain or (unseen if len(unseen) == len(roots) else [])
+
+
+def _undecided(scope: Scope, stop: Stop) -> Finding:
+    ranks = sorted(c.rank_id for c in stop.suspects if c.rank_id is not None)
+    phases = sorted({c.phase for c in stop.suspects if c.phase})
+    text = (
+        f"one of ranks {ranks} stood still" + (f" before or in {', '.join(phases)}" if phases else "") + " and the "
+        "others of them waited for it: which one it was cannot be told without their flight recorder dumps"
+    )
+    subject = ", ".join(f"rank {rank}" for rank in ranks)
+    return finding("diagnosis", subject, "inconclusive", text, _roots_sql(scope, stop))
+
+
+def _roots_sql(scope: Scope, stop: Stop) -> str:
+    return f"SELECT * FROM {scope.call('wait_roots', stop.attempt_id)}"
 
 
 def _following_phase(scope: Scope, attempt: int, culprit: Culprit) -> str | None:
@@ -321,8 +387,9 @@ def _following_phase(scope: Scope, attempt: int, culprit: Culprit) -> str | None
 def _wait_finding(scope: Scope, stop: Stop, roots: list[Row]) -> None:
     if not roots:
         return
-    sql = f"SELECT * FROM {scope.call('wait_roots', stop.attempt_id)}"
-    named = sorted(root["root_rank"] for root in roots if root["root_rank"] is not None)
+    sql = _roots_sql(scope, stop)
+    known = roots if stop.suspects and not stop.culprits else _accused(roots) or roots
+    named = sorted(root["root_rank"] for root in known if root["root_rank"] is not None)
     culprits = sorted(c.rank_id for c in stop.culprits if c.rank_id is not None)
     against = () if named == culprits else (f"the wait graph alone names ranks {named}",)
     partial = any(root["partial"] for root in roots)
@@ -332,7 +399,8 @@ def _wait_finding(scope: Scope, stop: Stop, roots: list[Row]) -> None:
             "diagnosis",
             ", ".join(f"rank {rank}" for rank in named) or "nobody",
             "suspected",
-            f"every waiting rank waits, directly or through others, for ranks {named}, which wait for nobody"
+            f"every waiting rank waits, directly or through others, for ranks {named}, which "
+            + ("are not seen to wait for anybody" if stop.suspects else "wait for nobody")
             + (" (dumps are partial)" if partial else ""),
             sql,
             evidence_refs=refs,
@@ -344,10 +412,10 @@ def _wait_finding(scope: Scope, stop: Stop, roots: list[Row]) -> None:
 
 
 def _victims(scope: Scope, stop: Stop, roots: list[Row], errors: list[Row]) -> list[Victim]:
-    culprits = {culprit.rank_id for culprit in stop.culprits}
+    culprits = {culprit.rank_id for culprit in stop.culprits or stop.suspects}
     hops = {wait["rank"]: wait for root in roots for wait in root["waits"] or []}
     reported = {row["rank_id"] for row in errors}
-    fallback = stop.culprits[0].rank_id if len(culprits) == 1 else None
+    fallback = stop.culprits[0].rank_id if len(stop.culprits) == 1 else None
     victims = []
     for rank in scope.ranks(stop.attempt_id):
         if rank in culprits:
