@@ -143,6 +143,11 @@ class Plan:
         self._owners = np.array([column.counter for column in layout.columns.values()], np.int64)
         self._counters = len(layout.counters)
 
+    @property
+    def walker(self) -> tuple[Ints, Ints, Ints, int]:
+        """What `kernels.scan` needs to check a message alone: lookup, states, actions, number of counters."""
+        return self._lookup, self._states, self._actions, self._counters
+
     def _state(self, message: Descriptor, *, node: str, path: str, prefix: str, above: frozenset[str]) -> int:
         """The state that reads `message` into slots of `node`; `path` names nodes, `prefix` names slots."""
         layout = self._layout

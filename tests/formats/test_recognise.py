@@ -137,7 +137,7 @@ def test_lines_of_json_in_a_log_are_a_log() -> None:
         ("pprof/parca__symbolizer-stripped-cpu.stripped.pprof", "pprof"),
         ("pprof/pprof__profile-java.cpu", None),
         ("pprof/pprof__profile-cppbench.heap", None),
-        ("perfetto/msperf__androidGpu.pftrace", None),
+        ("perfetto/msperf__androidGpu.pftrace", "perfetto"),
     ],
 )
 def test_case_files(name: str, form: str | None) -> None:
