@@ -10,6 +10,7 @@ from lake.formats import (
     chrome,
     cpuprofile,
     flight_recorder,
+    hwlogs,
     manifest,
     otlp,
     perf_script,
@@ -41,6 +42,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     *chrome.FORMATS,
     perf_script.FORMAT,
     *stacks.FORMATS,
+    *hwlogs.FORMATS,
     stdout.FORMAT,
 )
 """All formats, the most specific first; plain text comes last."""

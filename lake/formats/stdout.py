@@ -86,7 +86,7 @@ def _columns(values: pa.StringArray) -> tuple[dict[str, Any], dict[str, tuple[st
     severity = pc.coalesce(pc.struct_field(glog, "letter"), word)
     keys = pa.array(list(_SEVERITIES), pa.string())
     found = pc.index_in(severity, keys)
-    ts, assumed = _times(pc.extract_regex(values, _DATE))
+    ts, assumed = iso_times(pc.extract_regex(values, _DATE))
     event_name, event_attributes = worker_events(values)
     rank = pc.struct_field(pc.extract_regex(values, _RANK), "rank")
     columns = {
@@ -113,8 +113,11 @@ def _columns(values: pa.StringArray) -> tuple[dict[str, Any], dict[str, tuple[st
     return columns, attributes | event_attributes
 
 
-def _times(date: pa.StructArray) -> tuple[pa.Array, pa.Array]:
-    """(ts, whether its zone was assumed) of matches of `_DATE`; both null or false where there is none."""
+def iso_times(date: pa.StructArray) -> tuple[pa.Array, pa.Array]:
+    """Nanoseconds since 1970, and whether the zone was assumed, of dates as ISO 8601 writes them.
+
+    `date` has day, time, fraction and zone as text; null and false where there is no date.
+    """
     day, time, fraction, zone = (pc.struct_field(date, name) for name in ("day", "time", "fraction", "zone"))
     text = pc.binary_join_element_wise(day, time, "T")
     seconds = pc.strptime(text, "%Y-%m-%dT%H:%M:%S", unit="s", error_is_null=True).cast(pa.int64())
