@@ -27,14 +27,15 @@ def explain_slowdown(scope: Scope) -> Answer | None:
     ]
     if not flagged:
         return None
-    first = _first(flagged)
+    seen = _first(flagged)
+    first, posting = _poster(scope, seen)
     attempt, low, high = first["attempt_id"], first["first_step"], first["last_step"]
     together = [
         row
         for row in flagged
         if (row["attempt_id"], row["cause"], row["phase"]) == (attempt, first["cause"], first["phase"])
         and row["first_step"] <= high
-    ]
+    ] or [first]
     operation, profile = _profile_findings(scope, first) if first["cause"] == "compute" else (None, [])
     answer = Answer(
         run_id=scope.run_id,
@@ -50,7 +51,8 @@ def explain_slowdown(scope: Scope) -> Answer | None:
     findings = [
         *_step_finding(scope, attempt, low, high),
         *_phase_finding(scope, first),
-        _straggler_finding(scope, first),
+        _straggler_finding(scope, seen),
+        *posting,
         *profile,
         *_victim_findings(scope, attempt, low, high, waits),
     ]
@@ -63,6 +65,35 @@ def _first(flagged: list[Row]) -> Row:
     much = max(delay.values()) * _MUCH
     large = [row for row in flagged if delay[id(row)] >= much]
     return min(large, key=lambda row: (row["attempt_id"], row["first_step"], -delay[id(row)]))
+
+
+def _poster(scope: Scope, row: Row) -> tuple[Row, list[Finding]]:
+    """The straggler, corrected by traces when a message was slow: who entered the phase but posted its part late.
+
+    From phases alone a slow sender and a slow receiver look alike; inside them a trace shows when the library was
+    called.
+    """
+    if row["method"] != "transfer":
+        return row, []
+    attempt = row["attempt_id"]
+    sql = (
+        "SELECT o.rank_id, o.name AS operation, count(*) AS times, "
+        "round(avg(arrow_cast(i.ts, 'Int64') - arrow_cast(o.ts, 'Int64')) / 1e6, 1) AS before_ms FROM "
+        f"(SELECT * FROM spans WHERE {scope.where(attempt)} AND category = 'p2p' AND source <> 'otlp' "
+        f"AND step_id BETWEEN {row['first_step']} AND {row['last_step']}) o JOIN "
+        f"(SELECT * FROM spans WHERE {scope.where(attempt)} AND name LIKE 'c10d::%') i "
+        "ON i.parent_id = o.span_id AND i.evidence_ref = o.evidence_ref "
+        "GROUP BY o.rank_id, o.name ORDER BY before_ms DESC"
+    )
+    rows = scope.rows(sql)
+    if not rows or rows[0]["before_ms"] * 1e6 < row["excess_ns"] / 2:
+        return row, []
+    rank, operation = rows[0]["rank_id"], rows[0]["operation"]
+    host, gpu = scope.device(attempt, rank)
+    text = f"rank {rank} calls the library only {rows[0]['before_ms']:.0f} ms after it entered {operation}"
+    refs = scope.evidence(attempt, ("kineto",), (rank,))
+    found = finding("observation", f"rank {rank}", "confirmed", text, sql, evidence_refs=refs)
+    return {**row, "rank_id": rank, "host_id": host, "gpu_uuid": gpu, "phase": operation}, [found]
 
 
 def _culprit(row: Row, operation: str | None) -> Culprit:
