@@ -61,6 +61,16 @@ def _numbers(texts: pa.Array) -> Ints:
     return out
 
 
+def _alone(marks: _Marks) -> Any:
+    """Marks that are of the device, not of the process they name."""
+    if marks.phase == "C":
+        states = pc.or_(pc.equal(marks.name, "ScreenState"), pc.starts_with(marks.name, "battery_stats."))
+        return np.asarray(states, np.bool_)
+    if marks.phase == "N":
+        return np.asarray(pc.equal(marks.track, "DeviceStateChanged"), np.bool_)
+    return np.zeros(len(marks.ts), np.bool_)
+
+
 class Atrace:
     """All marks of a trace by phase."""
 
@@ -152,7 +162,7 @@ class Atrace:
             if marks.phase in _ON_THREAD:
                 what: Any = np.where(marks.tgid == 0, processes.MENTION, processes.UPDATE)
             else:
-                what = processes.PROCESS
+                what = np.where(_alone(marks), processes.MENTION, processes.PROCESS)
             marks.place = people.mention(what, marks.ts, marks.order, tid=marks.pid, pid=marks.tgid, level=1)
             marks.speaker = people.mention(processes.MENTION, marks.ts, marks.order, tid=marks.pid, level=2)
         self._kills = [self._killed(marks) for marks in self._marks]
@@ -204,6 +214,7 @@ class Atrace:
             kind, label = (nest.BEGIN_ALONE if marks.phase == "S" else nest.END), marks.name
             name = marks.name if marks.phase == "S" else None
         elif marks.phase == "N":
+            upid = np.where(_alone(marks), -1, upid)
             track = named("atrace_instants", count, upid, marks.track)
             kind, label = nest.COMPLETE, marks.track
         else:
@@ -221,10 +232,9 @@ class Atrace:
             self._context.stream.attributes.add(events, "tid", "i", pa.array(people.tid[speaker]))
 
     def _counters(self, marks: _Marks, upid: Ints) -> None:
-        alone = pc.or_(pc.equal(marks.name, "ScreenState"), pc.starts_with(marks.name, "battery_stats."))
         self._context.stream.counters.add(
             len(marks.ts), ts=marks.ts, order=marks.order, name=marks.name, value=marks.value.astype(np.float64),
-            whole=marks.value, exact=True, upid=np.where(np.asarray(alone), -1, upid),
+            whole=marks.value, exact=True, upid=np.where(_alone(marks), -1, upid),
         )  # fmt: skip
 
     def _emit_kills(self, marks: _Marks, rows: Ints, place: slice, score: Ints) -> None:

@@ -6,12 +6,15 @@ import numpy as np
 
 from lake.formats.base import Decoded, Source
 from lake.formats.perfetto import kernel_events, walk
+from lake.formats.perfetto.android import Android
 from lake.formats.perfetto.atrace import Atrace
 from lake.formats.perfetto.clocks import Clocks
 from lake.formats.perfetto.context import Context
 from lake.formats.perfetto.envelope import read_packets
 from lake.formats.perfetto.ftrace import Ftrace
+from lake.formats.perfetto.gpu import Gpu
 from lake.formats.perfetto.processes import People
+from lake.formats.perfetto.profiles import Profiles
 from lake.formats.perfetto.sched import Sched
 from lake.formats.perfetto.sequences import Interned, Sequences
 from lake.formats.perfetto.statistics import Statistics
@@ -48,18 +51,20 @@ def decode(source: Source) -> Decoded:
     tracks.build(track_events.uuids())
     ftrace = Ftrace(context)
     sched, atrace = Sched(ftrace), Atrace(ftrace)
-    statistics = Statistics(context)
-    for part in (track_events, ftrace, sched, atrace, statistics):
+    statistics, android, gpu = Statistics(context), Android(context), Gpu(context)
+    profiles = Profiles(context, tracks)
+    for part in (track_events, ftrace, sched, atrace, statistics, android, gpu, profiles):
         part.prepare()
     context.people.resolve()
     for named in (tracks.resolve, ftrace.name, sched.name, statistics.name):
         named()
     kernel_events.emit(ftrace)
-    for speaker in (track_events, sched, atrace, statistics):
+    for speaker in (track_events, sched, atrace, statistics, android, gpu):
         speaker.emit()
+    stacks = profiles.emit()
     context.clocks.report()
     decoded = Decoded(identity=source.identity, problems=packets.problems, salvaged=packets.salvaged)
-    Tables(source, context, decoded).build()
+    Tables(source, context, decoded).build(profiles, stacks)
     _unread(context)
     decoded.empty = not decoded.tables and not decoded.rejected
     return decoded

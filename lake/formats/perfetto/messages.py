@@ -40,7 +40,8 @@ ThreadDescriptor pid=1:i32? tid=2:i64? thread_name=5:str reference_timestamp_us=
 ProcessDescriptor pid=1:i32? process_name=6:str cmdline=2:str* chrome_process_type=4:i32
 ChromeThreadDescriptor is_sandboxed_tid=3:bool
 CounterDescriptor type=1:i32 categories=2:str* unit=3:i32 unit_name=6:str unit_multiplier=4:i64 is_incremental=5:bool
-TracePacketDefaults timestamp_clock_id=58:u32 track_event_defaults=11:TrackEventDefaults perf_sample_defaults=12:bytes
+TracePacketDefaults timestamp_clock_id=58:u32 track_event_defaults=11:TrackEventDefaults
+  perf_sample_defaults=12:PerfSampleDefaults
 TrackEventDefaults track_uuid=11:u64? extra_counter_track_uuids=31:u64* extra_double_counter_track_uuids=45:u64*
 ClockSnapshot clocks=1:ClockSnapshot_Clock* primary_trace_clock=2:i32
 ClockSnapshot_Clock clock_id=1:u32 timestamp=2:u64 is_incremental=3:bool unit_multiplier_ns=4:u64
@@ -51,7 +52,7 @@ InternedData event_categories=1:EventCategory* event_names=2:EventName* debug_an
   mappings=19:Mapping* frames=6:Frame* callstacks=7:Callstack* kernel_symbols=26:InternedString*
   correlation_id_str=43:InternedString* vulkan_memory_keys=22:InternedString*
   gpu_specifications=24:InternedGpuRenderStageSpecification* graphics_contexts=23:InternedGraphicsContext*
-  gpu_counter_descriptors=47:bytes*
+  gpu_counter_descriptors=47:InternedGpuCounterDescriptor*
 EventCategory iid=1:u64 name=2:str
 EventName iid=1:u64 name=2:str
 DebugAnnotationName iid=1:u64 name=2:str
@@ -127,6 +128,49 @@ AndroidSystemProperty_PropertyValue name=1:str value=2:str
 GenericKernelCpuFrequencyEvent cpu=1:i32 freq_hz=2:i64
 Trigger trigger_name=1:str trusted_producer_uid=3:i32 producer_name=2:str
 ChromeTrigger trigger_name=1:str trigger_name_hash=2:x32
+GpuCounterEvent counter_descriptor=1:GpuCounterDescriptor counters=2:GpuCounterEvent_GpuCounter* gpu_id=3:i32
+  counter_descriptor_iid=4:u64
+GpuCounterDescriptor specs=1:GpuCounterDescriptor_GpuCounterSpec*
+GpuCounterDescriptor_GpuCounterSpec counter_id=1:u32 name=2:str description=3:str numerator_units=7:i32*
+  denominator_units=8:i32* value_direction=11:i32
+GpuCounterEvent_GpuCounter counter_id=1:u32 int_value=2:i64? double_value=3:f64?
+InternedGpuCounterDescriptor iid=1:u64 counter_descriptor=2:GpuCounterDescriptor gpu_id=3:i32
+GpuRenderStageEvent event_id=1:u64? duration=2:u64 hw_queue_id=3:i32 hw_queue_iid=13:u64 stage_id=4:i32
+  stage_iid=14:u64 context=5:u64 gpu_id=11:i32 name=17:str name_iid=20:u64 render_pass_handle=9:u64
+  render_target_handle=8:u64 command_buffer_handle=12:u64 submission_id=10:u32
+  extra_data=6:GpuRenderStageEvent_ExtraData* specifications=7:GpuRenderStageEvent_Specifications
+  render_pass_instance_id=16:u64
+GpuRenderStageEvent_ExtraData name=1:str value=2:str
+GpuRenderStageEvent_Specifications hw_queue=2:GpuRenderStageEvent_Specifications_Description*
+  stage=3:GpuRenderStageEvent_Specifications_Description*
+  context_spec=1:GpuRenderStageEvent_Specifications_ContextSpec
+GpuRenderStageEvent_Specifications_ContextSpec context=1:u64 pid=2:i32
+GpuRenderStageEvent_Specifications_Description name=1:str? description=2:str
+GpuLog severity=1:i32 tag=2:str log_message=3:str
+VulkanApiEvent vk_queue_submit=2:VulkanApiEvent_VkQueueSubmit
+VulkanApiEvent_VkQueueSubmit duration_ns=1:u64 pid=2:u32 tid=3:u32 vk_command_buffers=5:u64* submission_id=6:u32
+PerfSample cpu=1:u32? pid=2:u32 tid=3:u32 cpu_mode=5:i32 timebase_count=6:u64? follower_counts=7:u64*
+  callstack_iid=4:u64? unwind_error=16:i32? kernel_records_lost=17:u64 sample_skipped_reason=18:i32?
+  producer_event=19:PerfSample_ProducerEvent
+PerfSample_ProducerEvent source_stop_reason=1:i32
+PerfSampleDefaults timebase=1:PerfEvents_Timebase followers=4:FollowerEvent* process_shard_count=2:u32
+  chosen_process_shard=3:u32
+PerfEvents_Timebase frequency=2:u64 period=1:u64 counter=4:i32? tracepoint=3:PerfEvents_Tracepoint
+  raw_event=5:PerfEvents_RawEvent name=10:str
+FollowerEvent counter=1:i32? tracepoint=2:PerfEvents_Tracepoint raw_event=3:PerfEvents_RawEvent name=4:str
+PerfEvents_Tracepoint name=1:str
+PerfEvents_RawEvent type=1:u32 config=2:u64 config1=3:u64 config2=4:u64
+ProfilePacket strings=1:InternedString* mappings=4:Mapping* frames=2:Frame* callstacks=3:Callstack*
+  process_dumps=5:ProfilePacket_ProcessHeapSamples* continued=6:bool index=7:u64
+ProfilePacket_ProcessHeapSamples pid=1:u64 timestamp=9:u64 samples=2:ProfilePacket_HeapSample*
+  orig_sampling_interval_bytes=13:u64 heap_name=11:str disconnected=6:bool buffer_overran=7:bool
+  buffer_corrupted=8:bool
+ProfilePacket_HeapSample callstack_id=1:u64 self_allocated=2:u64 self_freed=3:u64 self_max=8:u64? self_max_count=9:u64
+  alloc_count=5:u64 free_count=6:u64
+StreamingProfilePacket callstack_iid=1:u64* timestamp_delta_us=2:i64* process_priority=3:i32
+ModuleSymbols path=1:str build_id=2:str address_symbols=3:AddressSymbols*
+AddressSymbols address=1:u64 lines=2:Line*
+Line function_name=1:str source_file_name=2:str line_number=3:u32
 PrintFtraceEvent ip=1:u64 buf=2:str
 SchedSwitchFtraceEvent prev_comm=1:str prev_pid=2:i32 prev_prio=3:i32 prev_state=4:i64 next_comm=5:str next_pid=6:i32
   next_prio=7:i32

@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from lake.formats.base import Decoded, Source
 from lake.formats.columns import attribute_columns, conform, derived_ids, fill_identity
+from lake.formats.perfetto.callstacks import Callstacks
 from lake.formats.perfetto.context import Context
 from lake.formats.perfetto.processes import ORDER_SHIFT
+from lake.formats.perfetto.profiles import Profiles
 from lake.formats.perfetto.stream import NO_TEXT, Entries, Parts, Slices, constant, take
 from lake.formats.vocabulary import classify
 
@@ -30,7 +32,7 @@ class Tables:
         people = context.people
         self._thread_names, self._process_names = people.thread_names(), people.process_names()
 
-    def build(self) -> None:
+    def build(self, profiles: Profiles, stacks: Callstacks) -> None:
         """Fill `decoded.tables`."""
         stream = self._context.stream
         slices = stream.slices(self._context.packets.problems)
@@ -40,6 +42,10 @@ class Tables:
         self._counters(stream.counters)
         self._people()
         self._logs(stream.logs)
+        self._samples(profiles)
+        found = stacks.table(SOURCE, self._source.evidence_ref)
+        if found is not None:
+            self._decoded.tables["stacks"] = found
 
     def _add(self, table: str, columns: dict[str, Any], ts: Ints | None, rows: int) -> None:
         if not rows:
@@ -157,6 +163,27 @@ class Tables:
         }
         columns |= _maps(entries, _moved(self._context.stream.log_attributes, order), logs.count)
         self._add("logs", columns, logs.column("ts")[order], logs.count)
+
+
+    def _samples(self, profiles: Profiles) -> None:
+        samples = profiles.samples
+        order = np.lexsort((samples.column("order"), samples.column("ts")))
+        at = pa.array(order)
+        utid, upid = samples.column("utid")[order], samples.column("upid")[order]
+        rows = np.arange(samples.count)
+        entries = Entries()
+        self._who(entries, rows, utid, upid)
+        entries.add(rows, "data_source", "s", samples.column("origin").take(at))
+        tid = pa.array(self._context.people.tid[np.maximum(utid, 0)] & 0xFFFFFFFF, mask=utid < 0).cast(pa.string())
+        columns = {
+            "value": samples.column("value")[order],
+            "sample_type": samples.column("sample_type").take(at),
+            "unit": samples.column("unit").take(at),
+            "stack_id": samples.column("stack_id").take(at),
+            "thread": pc.coalesce(take(self._thread_names, utid), tid),
+        }
+        columns |= _maps(entries, _moved(profiles.attributes, order), samples.count)
+        self._add("samples", columns, samples.column("ts")[order], samples.count)
 
 
 def _moved(entries: Entries, order: Ints) -> Any:
