@@ -6,10 +6,16 @@ Only files of the same ingestion are looked at, never the catalog: what is not k
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from lake.ingest.sources import Input
 from lake.records import Identity
+
+_MANY_ATTEMPTS: Final = ("otlp", "topology", "scheduler", "manifest", "stdout")
+"""Formats (by how their names begin) of which one file may speak of several attempts, or of none."""
+ONLY_ATTEMPT: Final = "the attempt is not known and was taken to be 0, the first: name another with --attempt"
 
 
 class FolderRuns:
@@ -38,6 +44,17 @@ class FolderRuns:
             few = ", ".join(sorted(runs)[:4])
             return None, f"run is not known: files around it belong to {len(runs)} runs ({few}), name one with --run"
         return None, "run is not known: neither this file nor one around it names it, name one with --run"
+
+
+def is_only_attempt(formats: Iterable[str], attempts: Iterable[int | None], options: Identity) -> bool:
+    """Whether files of these formats, whose names tell these attempts, are of one attempt that nobody has named.
+
+    So it is when the user names a run without an attempt, and every file is of one process, such as a folder of
+    flight recorder dumps.
+    """
+    if options.run_id is None or options.attempt_id is not None:
+        return False
+    return all(attempt is None for attempt in attempts) and not any(name.startswith(_MANY_ATTEMPTS) for name in formats)
 
 
 def conflicts(content: Identity, options: Identity) -> list[str]:

@@ -13,7 +13,7 @@ from lake.catalog.contract import Catalog
 from lake.errors import Corrupt, Invalid, LimitExceeded
 from lake.formats.base import evidence_ref
 from lake.ingest.buffer import Buffer
-from lake.ingest.context import FolderRuns
+from lake.ingest.context import ONLY_ATTEMPT, FolderRuns, is_only_attempt
 from lake.ingest.decode import Given, Taken, batch_key, decode
 from lake.ingest.report import FileReport, Report, Status
 from lake.ingest.scan import Scanned, folder_runs, scan
@@ -45,6 +45,11 @@ def ingest(
         Unavailable: the catalog or the store does not answer; what was published stays, run it again.
     """
     found = scan(walk(paths), settings)
+    known = [scanned for scanned in found if scanned.format is not None]
+    only = is_only_attempt(
+        (s.format.name for s in known if s.format), (s.hints.identity.attempt_id for s in known), options
+    )
+    options = replace(options, attempt_id=0) if only else options
     runs = FolderRuns() if options.run_id is not None else folder_runs(found, settings)
     reports: dict[int, tuple[FileReport, str | None]] = {}
     buffer = Buffer(catalog, store, settings)
@@ -52,7 +57,10 @@ def ingest(
         order = sorted(found, key=_facts_first)
         for scanned, raw in _read_ahead([s for s in order if s.format is not None], settings):
             given = _given(scanned, options, runs)
-            reports[id(scanned)] = _take(scanned, raw, given, buffer=buffer, settings=settings)
+            report, key = _take(scanned, raw, given, buffer=buffer, settings=settings)
+            if only and report.status in ("taken", "salvaged"):
+                report = replace(report, problems=(*report.problems, ONLY_ATTEMPT))
+            reports[id(scanned)] = report, key
         buffer.flush()
     finally:
         buffer.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -42,6 +42,8 @@ class Positions:
     coordinate: dict[int, tuple[int, ...]]
     step_ns: float
     """usual duration of a step; 0 when not known"""
+    entered: dict[int, int] = field(default_factory=dict)
+    """time (ns) of the last collective that the dump of a rank shows; 0 when it shows none"""
 
     def place(self, rank: int) -> tuple[int, int]:
         """(last step with a finished span, how many it has there); (−1, 0) for a rank without spans."""
@@ -49,14 +51,25 @@ class Positions:
         last = own[-1].step_id if own else -1
         return last, sum(d.step_id == last for d in own)
 
+    def inside(self, rank: int) -> bool | None:
+        """Whether a rank has entered a collective since the last span it finished; None when no dump tells."""
+        if rank not in self.entered:
+            return None
+        return self.entered[rank] >= max((d.end_ns for d in self.done.get(rank, [])), default=0)
 
-def positions(spans: Spans, placements: pa.Table, step_ns: float) -> Positions:
-    """Positions of the ranks of some spans; steps that began later stand for later work."""
+
+def positions(spans: Spans, placements: pa.Table, step_ns: float, entered: dict[int, int] | None = None) -> Positions:
+    """Positions of the ranks of some spans; steps that began later stand for later work.
+
+    The step around a span is no phase: it is known only once it has ended, which the last one has not.
+    """
+    around = set(spans.phase[spans.category == "step"])
     done: dict[int, list[Done]] = {int(rank): [] for rank in spans.ranks}
     for row in np.lexsort((spans.start_ns, spans.step)):
         if spans.category[row] != "step":
             start = int(spans.start_ns[row])
-            words = str(spans.phase[row]), str(spans.category[row]), str(spans.parent_phase[row])
+            parent = "" if spans.parent_phase[row] in around else str(spans.parent_phase[row])
+            words = str(spans.phase[row]), str(spans.category[row]), parent
             end = start + int(spans.dur_ns[row])
             done[int(spans.ranks[spans.rank[row]])].append(Done(int(spans.steps[spans.step[row]]), *words, start, end))
     known = {}
@@ -64,7 +77,7 @@ def positions(spans: Spans, placements: pa.Table, step_ns: float) -> Positions:
         coordinate = tuple(-1 if place[axis] is None else place[axis] for axis in AXES)
         if any(part >= 0 for part in coordinate):
             known[place["rank_id"]] = coordinate
-    return Positions(done, {row: rank for rank, row in known.items()}, known, step_ns)
+    return Positions(done, {row: rank for rank, row in known.items()}, known, step_ns, entered or {})
 
 
 def group_of(found: Positions, rank: int, phase: str) -> list[int]:
@@ -149,12 +162,40 @@ def open_edges(found: Positions, ended_ns: int, known: set[tuple[int, int]], set
         if ended_ns - since <= 3 * found.step_ns:
             continue
         if upcoming.category == "p2p":
-            others = neighbours(found, rank, upcoming.phase, upcoming.parent_phase)
+            near = neighbours(found, rank, upcoming.phase, upcoming.parent_phase)
+            others = [r for r in near if found.place(r) < found.place(rank)]
         else:
-            others = group_of(found, rank, upcoming.phase)
-        behind = [r for r in others if found.place(r) < found.place(rank) and (r, rank) not in known]
+            others = _awaited(found, rank, upcoming.phase)
+        behind = [r for r in others if (r, rank) not in known]
         edges += [Edge(rank, r, upcoming.phase, since_ns=since) for r in behind]
     return edges
+
+
+def _awaited(found: Positions, rank: int, phase: str) -> list[int]:
+    """Members of a collective that a rank can be waiting for: those behind it, or of which no dump says otherwise."""
+    inside, members = found.inside(rank), group_of(found, rank, phase)
+    if inside is None:
+        return [r for r in members if found.place(r) < found.place(rank)]
+    return [r for r in members if found.inside(r) is None] if inside else []
+
+
+def doubt(found: Positions, rank: int) -> str | None:
+    """Why a rank that waits for nobody we know of may wait all the same; None when it surely does not.
+
+    Without its dump, a rank that stands before a collective may be inside of it, waiting for a member that stands at
+    the same place.
+    """
+    if rank in found.entered:
+        return None
+    if rank not in found.done:
+        return "neither a dump nor spans tell where it stands"
+    upcoming = _next_wait(found, rank)
+    if upcoming is None or upcoming.category == "p2p":
+        return None
+    beside = [r for r in group_of(found, rank, upcoming.phase) if found.place(r) <= found.place(rank)]
+    if not beside:
+        return None
+    return f"it may wait in {upcoming.phase} for ranks {beside}, which stand at the same place: no dump tells"
 
 
 def _next_wait(found: Positions, rank: int) -> Done | None:

@@ -8,7 +8,7 @@ mismatched order (PyTorch Flight Recorder analysis; NCCL RAS; Mycroft, SOSP'25, 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +30,7 @@ from lake.udf.wait_edges import (
     message_edges,
     read_dumps,
 )
-from lake.udf.wait_positions import Positions, error_edges, open_edges, positions
+from lake.udf.wait_positions import Positions, doubt, error_edges, open_edges, positions
 
 WAIT: Final = pa.struct([("rank", pa.int32()), ("waits_for", pa.int32()), ("via", pa.string())])
 
@@ -50,6 +50,7 @@ COLUMNS: Final = (
     Column("blocked_count", pa.int64(), "ranks that wait for it, directly or through others"),
     Column("blocked_ranks", pa.list_(pa.int32()), "these ranks"),
     Column("waits", pa.list_(WAIT), "first hop of every blocked rank: whom it waits for, and in what"),
+    Column("doubt", pa.string(), "why the root may itself wait for a rank of which too little is known; null when not"),
     Column("partial", pa.bool_(), "true when a rank left no recorder dump, so that it may be a root too"),
     Column("evidence_ref", pa.string(), "dump or log that shows a rank waiting for it; null when none is known"),
 )
@@ -75,6 +76,8 @@ class Standstill:
     stuck: list[tuple[str, int, tuple[int, ...]]]
     """(communicator, sequence, members) of operations that all entered and started and none completed"""
     partial: bool
+    doubts: dict[int, str] = field(default_factory=dict)
+    """ranks of which it is not certain that they wait for nobody, and why"""
 
 
 def find_roots(edges: list[Edge]) -> list[int]:
@@ -163,7 +166,8 @@ def _root_row(still: Standstill, root: int, placed: dict[str, Any]) -> dict[str,
     )
     blocked = blocked_by(still.edges, root)
     where = {"host_id": placed.get("host_id"), "gpu_uuid": placed.get("gpu_uuid")}
-    return _row(root, shown.kind, shown, blocked) | where | {"waits": first_hops(still.edges, blocked)}
+    more = {"waits": first_hops(still.edges, blocked), "doubt": still.doubts.get(root)}
+    return _row(root, shown.kind, shown, blocked) | where | more
 
 
 def _row(root: int | None, kind: str, edge: Edge, blocked: list[int]) -> dict[str, Any]:
@@ -189,7 +193,7 @@ def _ask_dumps(ask: Ask, where: str) -> tuple[pa.Table, Dumps]:
     return collectives, read_dumps(collectives, communicators, dumped)
 
 
-def _ask_positions(ask: Ask, where: str, placements: pa.Table) -> Positions:
+def _ask_positions(ask: Ask, where: str, placements: pa.Table, entered: dict[int, int]) -> Positions:
     table = fetch(
         ask,
         "SELECT source, step_id, rank_id, category, phase, name, arrow_cast(ts, 'Int64') AS ts, dur, span_id, "
@@ -199,7 +203,7 @@ def _ask_positions(ask: Ask, where: str, placements: pa.Table) -> Positions:
     )
     spans = read_spans(table)
     usual = float(np.median(step_time(spans))) if spans.steps.size else 0.0
-    return positions(spans, placements, usual)
+    return positions(spans, placements, usual, entered)
 
 
 def standstill(ask: Ask, run_id: str, attempt_id: int) -> tuple[Standstill, pa.Table]:
@@ -207,7 +211,7 @@ def standstill(ask: Ask, run_id: str, attempt_id: int) -> tuple[Standstill, pa.T
     where = of_attempt(run_id, attempt_id)
     placements = fetch(ask, f"SELECT rank_id, host_id, gpu_uuid, dp, tp, pp, ep, cp FROM placements WHERE {where}")
     collectives, dumps = _ask_dumps(ask, where)
-    found = _ask_positions(ask, where, placements)
+    found = _ask_positions(ask, where, placements, _entered(collectives, dumps.dumped))
     failures = fetch(
         ask,
         "SELECT rank_id, step_id, arrow_cast(ts, 'Int64') AS ts, evidence_ref, "
@@ -222,7 +226,15 @@ def standstill(ask: Ask, run_id: str, attempt_id: int) -> tuple[Standstill, pa.T
     edges = by_error + by_dump + open_edges(found, ended_ns, known, {rank for rank, _ in known})
     ranks = set(placements["rank_id"].to_pylist()) | set(found.done)
     ranks |= {rank for members in dumps.members.values() for rank in members}
-    return Standstill(edges, dumps, _stuck(collectives, dumps), bool(ranks - dumps.dumped)), placements
+    doubts = {root: why for root in find_roots(edges) if (why := doubt(found, root))}
+    return Standstill(edges, dumps, _stuck(collectives, dumps), bool(ranks - dumps.dumped), doubts), placements
+
+
+def _entered(collectives: pa.Table, dumped: set[int]) -> dict[int, int]:
+    """Time (ns) at which each rank that dumped entered its last collective; 0 when its dump shows none."""
+    rows = collectives.filter(pc.invert(collectives["p2p"]))
+    latest = rows.group_by("rank_id", use_threads=False).aggregate([("scheduled_at", "max")]).to_pylist()
+    return dict.fromkeys(dumped, 0) | {row["rank_id"]: row["scheduled_at_max"] or 0 for row in latest}
 
 
 def _ended(collectives: pa.Table, failures: pa.Table, found: Positions) -> int:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from lake.errors import NotFound
 from lake.udf.incident.answer import Answer
 from lake.udf.incident.recovery import with_recovery
-from lake.udf.incident.scope import Scope, finding
+from lake.udf.incident.scope import Scope, finding, quoted
 from lake.udf.incident.slow import explain_slowdown
 from lake.udf.incident.stopped import explain_stop
 from lake.udf.incident.wrong import explain_divergence
@@ -29,9 +29,26 @@ def resolve(ask: Ask, run_id: str, attempt_id: int | None = None) -> Answer:
     _check_known(scope)
     divergence = explain_divergence(scope)
     if divergence and divergence.kind == "wrong":
-        return with_recovery(scope, divergence)
-    answer = explain_stop(scope) or explain_slowdown(scope) or _nothing_found(scope)
-    return with_recovery(scope, answer.joined(divergence) if divergence else answer)
+        answer = divergence
+    else:
+        answer = explain_stop(scope) or explain_slowdown(scope) or _nothing_found(scope)
+        answer = answer.joined(divergence) if divergence else answer
+    return with_recovery(scope, answer.joined(Answer(run_id=run_id, missing=_unseen(scope))))
+
+
+def _unseen(scope: Scope) -> tuple[str, ...]:
+    """Ranks that must have worked and left no spans beside ranks that did, and attempts without a recorded end."""
+    missing = []
+    for attempt in scope.in_scope:
+        rows = scope.rows(f"SELECT DISTINCT rank_id FROM spans WHERE {scope.where(attempt)} AND rank_id IS NOT NULL")
+        seen = {row["rank_id"] for row in rows}
+        absent = sorted(set(scope.ranks(attempt)) - seen)
+        if seen and absent:
+            missing.append(f"attempt {attempt}: no spans of ranks {absent}, nothing is known of their work")
+        known = scope.attempts[attempt]
+        if known.get("state") not in ("finished", "errored", "aborted") and known.get("exit_code") is None:
+            missing.append(f"attempt {attempt}: no end is recorded, it may still be running")
+    return tuple(missing)
 
 
 def _check_known(scope: Scope) -> None:
@@ -39,7 +56,9 @@ def _check_known(scope: Scope) -> None:
         return
     if scope.attempts:
         raise NotFound(f"run {scope.run_id!r} has no attempt {scope.only_attempt}; it has {sorted(scope.attempts)}")
-    known = scope.rows("SELECT DISTINCT run_id FROM runs ORDER BY 1 LIMIT 20")
+    known = scope.rows(f"SELECT run_id FROM runs GROUP BY run_id ORDER BY run_id <> {quoted(scope.run_id)}, 1 LIMIT 20")
+    if scope.run_id in {row["run_id"] for row in known}:
+        raise NotFound(f"nothing of run {scope.run_id!r} names an attempt: ingest its files with --attempt")
     names = ", ".join(row["run_id"] for row in known) or "none"
     raise NotFound(f"no run {scope.run_id!r} in this lake; known runs: {names}")
 

@@ -333,9 +333,10 @@ def _blocked(scope: Scope, stop: Stop, roots: list[Row], errors: list[Row]) -> N
         done = "entered, never executed" if root["class"] == "not_executed" else "never entered"
         place = "" if root["seq"] is None else f" (communicator {root['communicator_id']}, seq {root['seq']})"
         where = f"{operation}{place} {done}"
-        culprit = _culprit(
-            scope, stop, rank, where, _reached_step(scope, stop.attempt_id, rank, roots) if lost else None
-        )
+        reached = _reached_step(scope, stop.attempt_id, rank, roots)
+        culprit = _culprit(scope, stop, rank, where, reached if lost else None)
+        if culprit.since_step is None:
+            culprit = replace(culprit, since_step=reached)
         following = _following_phase(scope, stop.attempt_id, culprit) if not lost else None
         named = stop.culprits if rank in accused else stop.suspects
         named.append(replace(culprit, phase=following or culprit.phase))
@@ -391,7 +392,7 @@ def _wait_finding(scope: Scope, stop: Stop, roots: list[Row]) -> None:
     known = roots if stop.suspects and not stop.culprits else _accused(roots) or roots
     named = sorted(root["root_rank"] for root in known if root["root_rank"] is not None)
     culprits = sorted(c.rank_id for c in stop.culprits if c.rank_id is not None)
-    against = () if named == culprits else (f"the wait graph alone names ranks {named}",)
+    against = () if named == culprits or not culprits else (f"the wait graph alone names ranks {named}",)
     partial = any(root["partial"] for root in roots)
     refs = scope.evidence(stop.attempt_id, ("flight_recorder",))
     stop.findings.append(

@@ -79,7 +79,7 @@ def _window(scope: Scope, attempt: int, step: int) -> Window:
     row = scope.rows(
         "SELECT arrow_cast(min(ts), 'Int64') AS ts_from, max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS "
         "ts_to FROM spans "
-        f"WHERE {scope.where(attempt)} AND step_id = {step} AND source = 'otlp'"
+        f"WHERE {scope.where(attempt)} AND step_id = {step} AND source = {quoted(scope.source(attempt))}"
     )[0]
     return Window(step_from=step, step_to=step, **row)
 
