@@ -12,6 +12,7 @@ from lake.formats import (
     flight_recorder,
     hwlogs,
     manifest,
+    openmetrics,
     otlp,
     perf_script,
     perfetto,
@@ -42,6 +43,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     *chrome.FORMATS,
     perf_script.FORMAT,
     *stacks.FORMATS,
+    *openmetrics.FORMATS,
     *hwlogs.FORMATS,
     stdout.FORMAT,
 )
@@ -67,7 +69,6 @@ _NOT_A_LOG: Final = re.compile(r"\.(json|jsonl|ndjson|pb|bin|pickle|pkl|parquet|
 _TEXT_FORMS: Final = (
     (_JSON, "JSON of no known form"),
     (re.compile(rb"^\s*<(\?xml|!doctype|html)", re.I), "XML or HTML"),
-    (re.compile(rb"^# (HELP|TYPE|UNIT|EOF)\b", re.M), "Prometheus text"),
     (re.compile(rb"^\S.*\s\d+(/\d+)?\s+(\[\d+\]\s+)?\d+\.\d+:.*\n\s+[0-9a-f]+ ", re.M), "`perf script` output"),
     (re.compile(rb"^(version: 1\n|events: |creator: callgrind)", re.M), "a callgrind profile"),
     (

@@ -95,7 +95,6 @@ def test_what_may_be_telemetry_is_not_ignored(name: str) -> None:
         ("x.json", b'{"a": 1}', "JSON of no known form"),
         ("x.json", b'[["a"]]', "JSON of no known form"),
         ("x.txt", b"<html><body>", "XML or HTML"),
-        ("metrics", b"# HELP up is it\n# TYPE up gauge\nup 1\n", "Prometheus text"),
         ("x.bin", pickle.dumps([1], 2), "a Python pickle"),
         ("x.log", bytes(range(200)) * 3, "binary data"),
         ("x", b"PK\x03\x04" + bytes(30), "a zip archive"),
