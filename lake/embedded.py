@@ -19,6 +19,8 @@ from lake.ingest.pipeline import ingest
 from lake.ingest.report import Report
 from lake.ingest.sources import CATALOG_FILE
 from lake.query.engine import Engine
+from lake.query.export import Selection
+from lake.query.export_file import Exported, export_file
 from lake.query.incidents import resolve
 from lake.query.objects import fetch_evidence, stored_chunks
 from lake.query.result import Result
@@ -142,6 +144,22 @@ class Lake:
             Corrupt: the stored bytes are missing or not those that were registered.
         """
         return fetch_evidence(self.store, self.catalog.evidence(ref)[0])
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        selection: Selection,
+        *,
+        sample_type: str | None = None,
+        align: bool = False,
+    ) -> Exported:
+        """Write rows of a run to a file: a Perfetto trace, a pprof profile or collapsed stacks, by its ending.
+
+        Raises:
+            Invalid: the ending names no format, the selection does not fit it, or the file cannot be written.
+            NotFound: there is nothing to write.
+        """
+        return export_file(self.engine, selection, Path(path), sample_type=sample_type, align=align)
 
     def verify(self, refs: Sequence[str] = ()) -> Iterator[Check]:
         """Hash evidence objects again, all or the named ones, each once.

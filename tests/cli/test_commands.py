@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -264,3 +265,36 @@ def test_help_loads_nothing_heavy() -> None:
     loaded = out.splitlines()[-1]
     assert not any(f"'{name}'" in loaded for name in ("pyarrow", "numpy", "datafusion", "sqlalchemy", "prompt_toolkit"))
     assert "resolve" in out
+
+
+def test_export_writes_what_the_ending_says(call: Call, tmp_path: Path) -> None:
+    trace, profile = tmp_path / "a.pftrace.gz", tmp_path / "a.collapsed"
+    code, out, err = call("evidence", "export", "--run", "run-a", "--attempt", "0", "--ranks", "0-1", "-o", str(trace))
+    assert (code, err) == (0, "lake: left out: 4 samples without a time\n")
+    assert "perfetto" in out
+    assert "4 slices" in out
+    assert gzip.decompress(trace.read_bytes())[0] == 0x0A  # a packet
+    options = ("--run", "run-a", "--attempt", "1", "--rank", "1", "--flame", "--format", "json", "-o", str(profile))
+    code, out, err = call("evidence", "export", *options)
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["format"] == "collapsed"
+    assert report["bytes"] == profile.stat().st_size
+    assert profile.read_bytes().endswith(b" 3\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--run", "run-a", "-o", "x.doc"), 2, "names no format"),
+        (("--run", "run-a", "--flame", "-o", "x.pftrace"), 2, "--flame writes a profile"),
+        (("--run", "run-a", "--steps", "9-3", "-o", "x.pftrace"), 2, "--steps takes a number or a range"),
+        (("--run", "run-a", "--ranks", "a", "-o", "x.pftrace"), 2, "--ranks takes a number or a range"),
+        (("--run", "other", "-o", "x.pftrace"), 1, "no spans, metrics or samples"),
+        (("-o", "x.pftrace"), 2, "--run"),
+    ],
+)
+def test_exports_that_cannot_be_say_why(call: Call, options: tuple[str, ...], code: int, message: str) -> None:
+    got, _, err = call("evidence", "export", *options)
+    assert got == code
+    assert message in err
