@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from lake.formats.base import Decoded, Source
-from lake.formats.perfetto import kernel_events, walk
+from lake.formats.perfetto import binder, kernel_events, syscalls, walk
 from lake.formats.perfetto.android import Android
 from lake.formats.perfetto.atrace import Atrace
 from lake.formats.perfetto.clocks import Clocks
 from lake.formats.perfetto.context import Context
 from lake.formats.perfetto.envelope import read_packets
+from lake.formats.perfetto.frames import Frames
 from lake.formats.perfetto.ftrace import Ftrace
 from lake.formats.perfetto.gpu import Gpu
 from lake.formats.perfetto.processes import People
@@ -52,14 +53,16 @@ def decode(source: Source) -> Decoded:
     ftrace = Ftrace(context)
     sched, atrace = Sched(ftrace), Atrace(ftrace)
     statistics, android, gpu = Statistics(context), Android(context), Gpu(context)
-    profiles = Profiles(context, tracks)
-    for part in (track_events, ftrace, sched, atrace, statistics, android, gpu, profiles):
+    profiles, frames = Profiles(context, tracks), Frames(context)
+    for part in (track_events, ftrace, sched, atrace, statistics, android, gpu, profiles, frames):
         part.prepare()
     context.people.resolve()
     for named in (tracks.resolve, ftrace.name, sched.name, statistics.name):
         named()
     kernel_events.emit(ftrace)
-    for speaker in (track_events, sched, atrace, statistics, android, gpu):
+    binder.emit(ftrace)
+    syscalls.emit(ftrace)
+    for speaker in (track_events, sched, atrace, statistics, android, gpu, frames):
         speaker.emit()
     stacks = profiles.emit()
     context.clocks.report()

@@ -135,6 +135,7 @@ class Ftrace:
         self._order = in_packet(bundles.packet[row], place)
         self._ts = self._times(row, heads[:, walk.EVENT_TS])
         self._cpu = bundles.numbers("cpu")[row]
+        self.complete_from = self._complete_from()
         self._split(row, heads)
         lost = int(np.count_nonzero(bundles.numbers("lost_events")))
         if lost:
@@ -153,12 +154,20 @@ class Ftrace:
             ts[moved] = clocks.convert(number[moved], bundles.packet[row[moved]], ts[moved])
         return ts
 
+    def _complete_from(self) -> int:
+        """The time from which the buffers of all processors hold everything: before it only some of them do."""
+        bundles = self.bundles
+        cpu = bundles.numbers("cpu") | (self.context.packets.column(walk.MACHINE)[bundles.packet] << 32)
+        _, first = np.unique(cpu, return_index=True)
+        told = (bundles.spans(slot)[first] for slot in ("last_read_event_timestamp", "previous_bundle_end_timestamp"))
+        return int(max(values.max() for values in told))
+
     def _split(self, row: Ints, heads: Ints) -> None:
         known = kernel_events()
         fields = heads[:, walk.EVENT_FIELD]
         numbers, counts = np.unique(fields, return_counts=True)
         octets = self.bundles.scan.arena.octets
-        strange = []
+        strange, self._early = [], 0
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             at = np.flatnonzero(fields == number)
             if number not in known:
@@ -167,6 +176,11 @@ class Ftrace:
                 self._mention_plain(at, heads)
                 continue
             name, message = known[number]
+            early = at[self._ts[at] < self.complete_from]
+            if len(early) and name != "sched_switch":
+                self._mention_plain(early, heads)
+            self._early += len(early)
+            at = at[self._ts[at] >= self.complete_from]
             batch = scan_batch(message, octets, heads[at, walk.EVENT_SPAN], at, self.context.packets.problems)
             at = batch.packet
             batch = Batch(batch.scan, self.bundles.packet[row[at]])
@@ -175,6 +189,9 @@ class Ftrace:
             self.kinds[name] = Kind(
                 name, self.context, batch, self._ts[at], self._order[at], self._cpu[at], pid, machine
             )
+        if self._early:
+            message = f"{self._early} kernel events are of before all processors' buffers are complete, left out"
+            self.context.problem(message, rejected=self._early)
         if strange:
             self.context.problem(f"kernel events of kinds that are not read: {', '.join(strange)}")
 

@@ -17,7 +17,7 @@ from lake.formats.perfetto.texts import text
 
 Ints = npt.NDArray[np.int64]
 
-_FORWARD: Final = 2
+_FORWARD: Final = 1
 _SEVERITIES: Final = ("UNSPECIFIED", "VERBOSE", "DEBUG", "INFO", "WARNING", "ERROR")
 _UNITS: Final = (
     "", "bit", "kilobit", "megabit", "gigabit", "terabit", "petabit", "byte", "kilobyte", "megabyte", "gigabyte",
@@ -58,13 +58,6 @@ class Gpu:
         at = self._with_pid
         packet = stages.packet[at]
         self._pid_place = people.mention(processes.PROCESS, ts[packet], in_packet(packet), pid=pid[at])
-        calls = self._calls
-        self._submits = np.flatnonzero(calls.spans("vk_queue_submit") != 0)
-        at = self._submits
-        packet = calls.packet[at]
-        tid, pid = (calls.numbers(f"vk_queue_submit.{slot}")[at] for slot in ("tid", "pid"))
-        self._submit_place = people.mention(processes.UPDATE, ts[packet], in_packet(packet), tid=tid, pid=pid)
-
     def emit(self) -> None:
         """Add everything to the stream."""
         self._emit_stages()
@@ -230,13 +223,16 @@ class Gpu:
             self._context.stream.attributes.add(events, slot, "s", log.texts(slot))
 
     def _emit_calls(self) -> None:
-        calls, rows = self._calls, self._submits
-        utid = self._context.people.found[self._submit_place]
+        calls = self._calls
+        rows = np.flatnonzero(calls.spans("vk_queue_submit") != 0)
+        pid, tid = (calls.numbers(f"vk_queue_submit.{slot}")[rows] for slot in ("pid", "tid"))
         packet = calls.packet[rows]
         events = self._context.stream.events.add(
             len(rows), ts=self._context.clocks.ts[packet], order=in_packet(packet), kind=nest.COMPLETE,
-            dur=calls.spans("vk_queue_submit.duration_ns")[rows], track=named("vulkan_events", len(rows), utid),
-            name="vkQueueSubmit", utid=utid, label="Vulkan Events",
+            dur=calls.spans("vk_queue_submit.duration_ns")[rows], track=named("vulkan_events", len(rows), pid),
+            name="vkQueueSubmit", label="Vulkan Events",
         )  # fmt: skip
         submission = pa.array(calls.numbers("vk_queue_submit.submission_id")[rows])
         self._context.stream.attributes.add(events, "submission_id", "i", submission)
+        self._context.stream.attributes.add(events, "pid", "i", pa.array(pid))
+        self._context.stream.attributes.add(events, "tid", "i", pa.array(tid))

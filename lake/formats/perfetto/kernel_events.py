@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lake.formats.perfetto.ftrace import Ftrace, Kind
 from lake.formats.perfetto.sequences import last_before
 from lake.formats.perfetto.stream import named, take
-from lake.formats.perfetto.texts import text
+from lake.formats.perfetto.texts import text, words
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,6 +29,29 @@ _TCP: Final = (
     "TCP_UNKNOWN", "TCP_ESTABLISHED", "TCP_SYN_SENT", "TCP_SYN_RECV", "TCP_FIN_WAIT1", "TCP_FIN_WAIT2", "TCP_TIME_WAIT",
     "TCP_CLOSE", "TCP_CLOSE_WAIT", "TCP_LAST_ACK", "TCP_LISTEN", "TCP_CLOSING", "TCP_NEW_SYN_RECV", "TCP_MAX_STATES",
 )  # fmt: skip
+_VIRTUAL_GPU: Final = {
+    **dict(
+        enumerate(
+            words(
+                "GET_DISPLAY_INFO RESOURCE_CREATE_2D RESOURCE_UNREF SET_SCANOUT RESOURCE_FLUSH TRANSFER_TO_HOST_2D "
+                "RESOURCE_ATTACH_BACKING RESOURCE_DETACH_BACKING GET_CAPSET_INFO GET_CAPSET GET_EDID "
+                "RESOURCE_ASSIGN_UUID RESOURCE_CREATE_BLOB SET_SCANOUT_BLOB"
+            ),
+            0x0100,
+        )
+    ),
+    **dict(
+        enumerate(
+            words(
+                "CTX_CREATE CTX_DESTROY CTX_ATTACH_RESOURCE CTX_DETACH_RESOURCE RESOURCE_CREATE_3D TRANSFER_TO_HOST_3D "
+                "TRANSFER_FROM_HOST_3D SUBMIT_3D RESOURCE_MAP_BLOB RESOURCE_UNMAP_BLOB"
+            ),
+            0x0200,
+        )
+    ),
+    0x0300: "UPDATE_CURSOR",
+    0x0301: "MOVE_CURSOR",
+}
 _MEMORY: Final = ("mem.rss.file", "mem.rss.anon", "mem.swap", "mem.rss.shmem", "mem.unreclaimable")
 
 
@@ -93,6 +116,24 @@ def _suspend_resume(kind: Kind) -> None:
     begins, ends = np.flatnonzero(start), np.flatnonzero(~start)
     kind.begin(track[begins], name.take(pa.array(begins)), begins, label="Suspend/Resume Latency")
     kind.end(track[ends], ends)
+    _aborted(kind, action, start)
+
+
+def _aborted(kind: Kind, action: pa.Array, start: npt.NDArray[np.bool_]) -> None:
+    """A suspend that was given up: tasks thaw while it is still entered, which has no end of its own."""
+    state, entered = 0, 0
+    value = kind.batch.numbers("val")
+    actions = action.to_pylist()
+    for row in np.lexsort((kind.order, kind.ts)).tolist():
+        what, begins = actions[row], bool(start[row])
+        if what == "suspend_enter":
+            state, entered = (1, row) if begins else (0, 0)
+        elif what == "freeze_processes" and begins and state == 1:
+            state = 2
+        elif what == "thaw_processes" and not begins and state == 2:
+            track = named("suspend_resume", 1, text("suspend_enter(", value[[entered]], ")"))
+            kind.end(track, np.array([row]))
+            state = 0
 
 
 def _suspend_minimal(kind: Kind) -> None:
@@ -385,6 +426,66 @@ def _hypervisor_name(_: Kind) -> str:
     return "hyp"
 
 
+def _file_reads(ftrace: Ftrace) -> None:
+    """Reads of files: the end is told by another thread, by file and offset."""
+    start, end = (ftrace.kinds.get(f"android_fs_dataread_{what}") for what in ("start", "end"))
+    for kind, what in ((start, "begin"), (end, "end")):
+        if kind is None:
+            continue
+        track = named("android_fs", len(kind), kind.batch.spans("ino"), kind.batch.spans("offset"))
+        if what == "end":
+            kind.end(track)
+            continue
+        events = kind.begin(track, "android_fs_data_read", label="Android FS Data Read", form="async")
+        kind.context.stream.attributes.add(events, "file_path", "s", kind.batch.texts("pathbuf"))
+
+
+def _virtual_gpu(ftrace: Ftrace) -> None:
+    """Commands to a virtual GPU: how many the queue has room for, how long each took."""
+    queue, response = ftrace.kinds.get("virtio_gpu_cmd_queue"), ftrace.kinds.get("virtio_gpu_cmd_response")
+    for kind in (queue, response):
+        if kind is None:
+            continue
+        names = kind.batch.texts("name")
+        known = np.flatnonzero(np.asarray(pc.is_in(names, value_set=pa.array(["control", "cursor"]))))
+        name = pc.utf8_capitalize(names.take(pa.array(known)))
+        kind.counter(text("Virtgpu ", name, " Free"), kind.batch.numbers("num_free")[known], known)
+        track = named("virtio_gpu", len(known), name, kind.batch.numbers("seqno")[known])
+        if kind is response:
+            kind.end(track, known)
+            continue
+        code = kind.batch.numbers("type")[known]
+        words = [_VIRTUAL_GPU.get(number, "") for number in code.tolist()]
+        kind.begin(track, pa.array(words, pa.string()), known, label=text("Virtgpu ", name, " Queue"), form="async")
+    if queue is not None and response is not None:
+        _virtual_latency(queue, response)
+
+
+def _virtual_latency(queue: Kind, response: Kind) -> None:
+    """Time from command to response, of commands that wait for no fence."""
+    number = np.concatenate([kind.batch.numbers("seqno") for kind in (queue, response)])
+    ts = np.concatenate((queue.ts, response.ts))
+    fenced = np.concatenate((queue.batch.spans("fence_id") != 0, np.zeros(len(response), np.bool_)))
+    is_queue = np.arange(len(ts)) < len(queue)
+    names = pa.concat_arrays([queue.batch.texts("name"), response.batch.texts("name")])
+    codes = np.asarray(pc.dictionary_encode(names).indices, np.int64)
+    order = np.lexsort((ts, number, codes))
+    later = np.flatnonzero(~is_queue[order][1:] & is_queue[order][:-1] & ~fenced[order][:-1]) + 1
+    now, before = order[later], order[later - 1]
+    same = (number[now] == number[before]) & (codes[now] == codes[before])
+    now, before = now[same], before[same]
+    name = pc.utf8_capitalize(names.take(pa.array(now)))
+    response.counter(text("Virtgpu ", name, " Latency"), ts[now] - ts[before], now - len(queue), unit="ns")
+
+
+def _vblank(name: str) -> Callable[[Kind], None]:
+    def handle(kind: Kind) -> None:
+        crtc = kind.batch.numbers("crtc")
+        kind.instant(named("vblank", len(kind), crtc), name, label=text("vblank-", crtc))
+
+    return handle
+
+
 HANDLERS: Final[dict[str, Callable[[Kind], None]]] = {
     "cpu_frequency": _cpu_frequency,
     "cpu_idle": _cpu_idle,
@@ -436,6 +537,8 @@ HANDLERS: Final[dict[str, Callable[[Kind], None]]] = {
     "cros_ec_sensorhub_data": _sensor_hub,
     "ufshcd_clk_gating": _ufs_gating,
     "ufshcd_command": _ufs_command,
+    "drm_vblank_event": _vblank("signal"),
+    "drm_vblank_event_delivered": _vblank("deliver"),
     "f2fs_iostat": _io_statistics("f2fs_iostat", _F2FS),
     "f2fs_iostat_latency": _io_statistics("f2fs_iostat_latency", _F2FS_LATENCY),
 }
@@ -448,3 +551,5 @@ def emit(ftrace: Ftrace) -> None:
         if handler is not None:
             handler(kind)
     _wakeups(ftrace)
+    _file_reads(ftrace)
+    _virtual_gpu(ftrace)

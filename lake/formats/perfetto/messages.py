@@ -16,14 +16,14 @@ from lake.formats.wire import Plan
 
 _PACKAGE: Final = "lake.perfetto"
 _MESSAGES: Final = """
-TrackEvent category_iids=3:u64* categories=22:str* name_iid=10:u64 name=23:str? type=9:i32 track_uuid=11:u64?
-  counter_value=30:i64? double_counter_value=44:f64? extra_counter_track_uuids=31:u64* extra_counter_values=12:i64*
-  extra_double_counter_track_uuids=45:u64* extra_double_counter_values=46:f64* flow_ids_old=36:u64* flow_ids=47:x64*
-  terminating_flow_ids_old=42:u64* terminating_flow_ids=48:x64* debug_annotations=4:bytes* timestamp_delta_us=1:i64?
-  timestamp_absolute_us=16:i64 thread_time_delta_us=2:i64? thread_time_absolute_us=17:i64?
-  thread_instruction_count_delta=8:i64? thread_instruction_count_absolute=20:i64?
-  legacy_event=6:TrackEvent_LegacyEvent log_message=21:LogMessage source_location_iid=34:u64 correlation_id=52:u64?
-  correlation_id_str=53:str? correlation_id_str_iid=54:u64?
+TrackEvent chrome_active_processes=49:ChromeActiveProcesses category_iids=3:u64* categories=22:str* name_iid=10:u64
+  name=23:str? type=9:i32 track_uuid=11:u64? counter_value=30:i64? double_counter_value=44:f64?
+  extra_counter_track_uuids=31:u64* extra_counter_values=12:i64* extra_double_counter_track_uuids=45:u64*
+  extra_double_counter_values=46:f64* flow_ids_old=36:u64* flow_ids=47:x64* terminating_flow_ids_old=42:u64*
+  terminating_flow_ids=48:x64* debug_annotations=4:bytes* timestamp_delta_us=1:i64? timestamp_absolute_us=16:i64
+  thread_time_delta_us=2:i64? thread_time_absolute_us=17:i64? thread_instruction_count_delta=8:i64?
+  thread_instruction_count_absolute=20:i64? legacy_event=6:TrackEvent_LegacyEvent log_message=21:LogMessage
+  source_location_iid=34:u64 correlation_id=52:u64? correlation_id_str=53:str? correlation_id_str_iid=54:u64?
 TrackEvent_LegacyEvent name_iid=1:u64 phase=2:i32? duration_us=3:i64 unscoped_id=6:u64? local_id=10:u64?
   global_id=11:u64? id_scope=7:str? use_async_tts=9:bool bind_id=8:u64? bind_to_enclosing=12:bool
   flow_direction=13:i32 instant_event_scope=14:i32 pid_override=18:i32? tid_override=19:i32?
@@ -68,6 +68,7 @@ InternedGpuRenderStageSpecification iid=1:u64 name=2:str description=3:str categ
 InternedGraphicsContext iid=1:u64 pid=2:i32 api=3:i32
 FtraceEventBundle cpu=1:u32 event=2:bytes* lost_events=3:bool ftrace_clock=5:i32 ftrace_timestamp=6:i64
   boot_timestamp=7:i64 compact_sched=4:FtraceEventBundle_CompactSched previous_bundle_end_timestamp=10:u64
+  last_read_event_timestamp=9:u64
 FtraceEventBundle_CompactSched intern_table=5:str* switch_timestamp=1:u64* switch_prev_state=2:i64*
   switch_next_pid=3:i32* switch_next_prio=4:i32* switch_next_comm_index=6:u32* waking_timestamp=7:u64*
   waking_pid=8:i32* waking_target_cpu=9:i32* waking_prio=10:i32* waking_comm_index=11:u32*
@@ -171,6 +172,15 @@ StreamingProfilePacket callstack_iid=1:u64* timestamp_delta_us=2:i64* process_pr
 ModuleSymbols path=1:str build_id=2:str address_symbols=3:AddressSymbols*
 AddressSymbols address=1:u64 lines=2:Line*
 Line function_name=1:str source_file_name=2:str line_number=3:u32
+GraphicsFrameEvent buffer_event=1:GraphicsFrameEvent_BufferEvent
+GraphicsFrameEvent_BufferEvent frame_number=1:u32 type=2:i32? layer_name=3:str duration_ns=4:u64 buffer_id=5:u32?
+CpuPerUidData cluster_count=1:u32 uid=2:u32* total_time_ms=3:u64*
+KernelWakelockData wakelock=1:KernelWakelockData_Wakelock* wakelock_id=2:u32* time_held_millis=3:u64*
+  error_flags=4:u64
+KernelWakelockData_Wakelock wakelock_id=1:u32 wakelock_name=2:str wakelock_type=3:i32
+ChromeActiveProcesses pid=1:i32*
+TranslationTable slice_name=4:SliceNameTranslationTable
+SliceNameTranslationTable raw_to_deobfuscated_name=1:bytes*
 PrintFtraceEvent ip=1:u64 buf=2:str
 SchedSwitchFtraceEvent prev_comm=1:str prev_pid=2:i32 prev_prio=3:i32 prev_state=4:i64 next_comm=5:str next_pid=6:i32
   next_prio=7:i32
@@ -348,6 +358,18 @@ FtraceEvent print=3:PrintFtraceEvent sched_switch=4:SchedSwitchFtraceEvent sched
   trusty_smc_done=446:TrustySmcDoneFtraceEvent gpu_mem_total=340:GpuMemTotalFtraceEvent
   gpu_work_period=488:GpuWorkPeriodFtraceEvent panel_write_generic=490:PanelWriteGenericFtraceEvent
   i2c_read=27:I2cReadFtraceEvent i2c_write=28:I2cWriteFtraceEvent i2c_result=29:I2cResultFtraceEvent
+FrameTimelineEvent expected_display_frame_start=1:FrameTimelineEvent_DisplayStart
+  actual_display_frame_start=2:FrameTimelineEvent_ActualDisplay
+  expected_surface_frame_start=3:FrameTimelineEvent_SurfaceStart
+  actual_surface_frame_start=4:FrameTimelineEvent_SurfaceStart frame_end=5:FrameTimelineEvent_FrameEnd
+FrameTimelineEvent_DisplayStart cookie=1:i64? token=2:i64? pid=3:i32?
+FrameTimelineEvent_ActualDisplay cookie=1:i64? token=2:i64? pid=3:i32? present_type=4:i32 on_time_finish=5:bool
+  gpu_composition=6:bool jank_type=7:i32 prediction_type=8:i32 jank_severity_type=9:i32
+FrameTimelineEvent_SurfaceStart cookie=1:i64? token=2:i64? display_frame_token=3:i64? pid=4:i32? layer_name=5:str
+  present_type=6:i32 on_time_finish=7:bool gpu_composition=8:bool jank_type=9:i32 prediction_type=10:i32
+  is_buffer=11:bool jank_severity_type=12:i32
+FrameTimelineEvent_FrameEnd cookie=1:i64?
+NameEntry key=1:str value=2:str
 """
 _F: Final = descriptor_pb2.FieldDescriptorProto
 _TYPES: Final = {

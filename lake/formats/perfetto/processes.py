@@ -179,7 +179,7 @@ class People:
     def resolve(self) -> None:
         """Walk everything registered in order of time."""
         if not self._size:
-            self.tid = self.pid = np.unique(self._machines) << MACHINE_SHIFT
+            self.tid = self.pid = np.unique(np.concatenate(([0], self._machines))) << MACHINE_SHIFT
             self.upid = np.arange(len(self.tid))
             return
         ts, order, rows = (np.concatenate(part) for part in zip(*self._parts, strict=True))

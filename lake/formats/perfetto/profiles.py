@@ -131,7 +131,7 @@ class Profiles:
         default = self._context.sequences.default_row(perf.packet[rows])
         lead = [*self._event_names("item", "perf_sample_defaults.timebase."), "cpu-clock"]
         name = take(lead, np.where(default >= 0, default, len(lead) - 1))
-        has = np.flatnonzero(perf.has("timebase_count")[rows])
+        has = np.arange(len(rows))
         label = pa.array(perf.numbers("cpu")[rows]).cast(pa.string())
 
         def add(at: Ints, names: pa.Array, value: Ints) -> None:

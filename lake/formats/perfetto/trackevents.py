@@ -125,10 +125,18 @@ class TrackEvents:
         self.fallback = fallback & (pid != 0) & (tid != 0)
         beside = ~default & valid & ~tracks.is_thread[np.maximum(tracks.owner[self.track], 0)]
         beside |= ~default & valid & (tracks.owner[self.track] < 0)
+        self._mention_active()
         self._asked = np.flatnonzero(self.good & (self.fallback | beside))
         asked = self._asked
         self._place = people.mention(
             processes.UPDATE, self.ts[asked], self.order[asked], tid=tid[asked], pid=pid[asked], level=1
+        )
+
+    def _mention_active(self) -> None:
+        """Processes that Chrome lists as living."""
+        row, pid = self.batch.elements("chrome_active_processes.pid")
+        self.context.people.mention(
+            processes.PROCESS, self.ts[row], self.order[row], pid=np.asarray(pid) & 0xFFFFFFFF, level=2
         )
 
     def emit(self) -> None:
