@@ -1,7 +1,8 @@
 """Output of a job's processes: one `logs` row a line, with severity, time, rank and place where the line tells.
 
 Reads the prefixes of glog and torch (`[W1129 13:32:07.71 Utils.hpp:137]`), of Kineto (`USDT:2026-11-29 …`), of
-Python logging and of `[rankN]:`, and the failure report of torchelastic (`lake.formats.torchelastic`).
+Python logging and of `[rankN]:`, the failure report of torchelastic (`lake.formats.torchelastic`) and what training
+programs tell of their steps (`lake.formats.training_log`), whose numbers are `metrics` rows.
 A glog prefix has neither year nor zone, so it gives no `ts`; a full date without a zone is read as UTC and the row
 says so (`time.zone`: assumed_utc). Order is kept by the attribute `log.line_number`, counted from 1.
 """
@@ -9,6 +10,7 @@ says so (`time.zone`: assumed_utc). Order is kept by the attribute `log.line_num
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -19,10 +21,13 @@ from lake.formats.base import Decoded, Format, Problem, Source
 from lake.formats.columns import attributes_of, conform, fill_identity
 from lake.formats.texts import looks_like_text, split_lines
 from lake.formats.torchelastic import Failure, failures, worker_events
+from lake.formats.training_log import Number, Told, training_events
+from lake.schemas import TABLES
 
 NAME: Final = "stdout"
 
 _NAMED: Final = re.compile(r"\.(log|out|err)$|std(out|err)")
+_LOGS: Final = TABLES["logs"].schema
 _NONE: Final = pa.scalar(None, pa.string())
 _RANK: Final = r"^\[rank(?P<rank>\d{1,7})\]:"
 _GLOG: Final = (
@@ -70,12 +75,39 @@ def decode(source: Source) -> Decoded:
     if not rows:
         return decoded
     columns, attributes = _columns(lines.values)
-    _report(columns, attributes, failures(lines.values))
+    told = training_events(lines.values)
+    _report(columns, attributes, {**told, **failures(lines.values)})
     columns["attributes"], columns["attribute_types"] = attributes_of(attributes, rows)
     columns |= {"source": NAME, "evidence_ref": source.evidence_ref}
     fill_identity(columns, source.identity)
     decoded.tables["logs"] = conform("logs", columns, rows)
+    numbers = [number for event in told.values() for number in event.numbers]
+    if numbers:
+        decoded.tables["metrics"] = _metrics(numbers, columns, source)
     return decoded
+
+
+def _metrics(numbers: list[Number], logs: dict[str, Any], source: Source) -> pa.Table:
+    """One `metrics` row a number; time, rank and host are those of its line where it says none of its own."""
+    lines = pa.array([number.line for number in numbers])
+    whole = [number.value if isinstance(number.value, int) else None for number in numbers]
+    columns: dict[str, Any] = {
+        "source": NAME,
+        "evidence_ref": source.evidence_ref,
+        "ts": pc.coalesce(pa.array([number.ts for number in numbers], pa.int64()), logs["ts"].take(lines)),
+        "step_id": pa.array([number.step for number in numbers], pa.int64()),
+        "rank_id": pa.array(logs["rank_id"]).take(lines) if isinstance(logs["rank_id"], pa.Array) else None,
+        "host_id": pa.array([number.host for number in numbers], pa.string()),
+        "name": pa.array([number.name for number in numbers], pa.string()),
+        "unit": pa.array([number.unit for number in numbers], pa.string()),
+        "kind": "gauge",
+        "value": pa.array([float(number.value) for number in numbers], pa.float64()),
+        "value_int": pa.array([n if n is not None and abs(n) < 1 << 63 else None for n in whole], pa.int64()),
+    }
+    places = pc.add(lines, 1)
+    columns["attributes"], columns["attribute_types"] = attributes_of({"log.line_number": ("i", places)}, len(numbers))
+    fill_identity(columns, source.identity)
+    return conform("metrics", columns, len(numbers))
 
 
 def _columns(values: pa.StringArray) -> tuple[dict[str, Any], dict[str, tuple[str, Any]]]:
@@ -132,12 +164,14 @@ def iso_times(date: pa.StructArray) -> tuple[pa.Array, pa.Array]:
     return ns, assumed
 
 
-def _report(columns: dict[str, Any], attributes: dict[str, tuple[str, Any]], reported: dict[int, Failure]) -> None:
-    """Put reported failures into the rows where they begin, in place."""
+def _report(
+    columns: dict[str, Any], attributes: dict[str, tuple[str, Any]], reported: Mapping[int, Failure | Told]
+) -> None:
+    """Put what lines report into their rows, failures into those where they begin, in place."""
     rows = len(columns["body"])
     for name in {name for failure in reported.values() for name in failure.columns}:
         cells = {row: f.columns[name] for row, f in reported.items() if name in f.columns}
-        columns[name] = _replace(columns[name], cells)
+        columns[name] = _replace(columns.get(name, pa.nulls(rows, _LOGS.field(name).type)), cells)
     letters = {name: letter for f in reported.values() for name, (letter, _) in f.attributes.items()}
     for name, letter in letters.items():
         texts = {row: f.attributes[name][1] for row, f in reported.items() if name in f.attributes}
