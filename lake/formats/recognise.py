@@ -18,6 +18,7 @@ from lake.formats import (
     perfetto,
     pprof,
     scheduler,
+    slurm,
     speedscope,
     stacks,
     stdout,
@@ -44,6 +45,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     perf_script.FORMAT,
     *stacks.FORMATS,
     *openmetrics.FORMATS,
+    slurm.FORMAT,
     *hwlogs.FORMATS,
     stdout.FORMAT,
 )
