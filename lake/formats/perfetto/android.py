@@ -86,7 +86,7 @@ class Android:
         rails = self._context.sequences.scan(40, "PowerRails")
         packet, row = rails.rows("item.energy_data")
         node = "item.rail_descriptor"
-        owner, named_row = rails.rows(node)
+        _, named_row = rails.rows(node)
         names = rails.texts("rail_name", node).to_pylist()
         known = self._keys(rails, named_row, rails.numbers("index", node))
         wanted = self._keys(rails, row, rails.numbers("index", "item.energy_data"))
@@ -101,7 +101,9 @@ class Android:
         if lost:
             self._context.problem(f"{lost} energies are of power rails that nothing describes", rejected=lost)
         good = np.flatnonzero(found >= 0)
-        self._counter(packet[good], take(friendly, found[good]), rails.numbers("energy", node)[good], ts=ts[good], unit="uWs")
+        self._counter(
+            packet[good], take(friendly, found[good]), rails.numbers("energy", node)[good], ts=ts[good], unit="uWs"
+        )
 
     def _keys(self, rails: Batch, row: Ints, index: Ints) -> list[tuple[int, int, int]]:
         packet = rails.packet[row]
@@ -159,7 +161,9 @@ class Android:
         node = "item.power_entity_state"
         columns = (entities.numbers(slot, node).tolist() for slot in ("entity_index", "state_index"))
         texts = (entities.texts(slot, node).to_pylist() for slot in ("entity_name", "state_name"))
-        known = {(e, s): f"Entity residency: {name} is {state}" for e, s, name, state in zip(*columns, *texts, strict=True)}
+        known = {
+            (e, s): f"Entity residency: {name} is {state}" for e, s, name, state in zip(*columns, *texts, strict=True)
+        }
         node = "item.residency"
         packet, _ = entities.rows(node)
         wanted = zip(*(entities.numbers(slot, node).tolist() for slot in ("entity_index", "state_index")), strict=True)

@@ -50,7 +50,11 @@ def _calls(kind: Kind) -> tuple[Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool
         rows = np.flatnonzero(chosen)
         events[rows] = _add(kind, rows, what, name)
     entries = kind.context.stream.attributes
-    for name, slot in (("transaction id", "debug_id"), ("destination node", "target_node"), ("destination process", "to_proc")):
+    for name, slot in (
+        ("transaction id", "debug_id"),
+        ("destination node", "target_node"),
+        ("destination process", "to_proc"),
+    ):
         entries.add(events, name, "i", pa.array(kind.batch.numbers(slot)))
     return events, reply, one_way
 

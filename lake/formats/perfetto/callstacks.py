@@ -5,6 +5,7 @@ Every distinct frame and every distinct stack of a trace is put together once.
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 import numpy as np
@@ -49,7 +50,9 @@ class Source:
         if key not in self._texts:
             arena = self.batch.scan.arena
             raw = [arena.bytes_at(span) for span in self.batch.scan.raw(f"item.{kind}", "str").tolist()]
-            self._texts[key] = [_build_id(text) if role == "build_id" else text.decode(errors="replace") for text in raw]
+            self._texts[key] = [
+                _build_id(text) if role == "build_id" else text.decode(errors="replace") for text in raw
+            ]
         texts = self._texts[key]
         return [texts[row] if row >= 0 else None for row in self.find(kind, generation, iid).tolist()]
 
@@ -78,7 +81,7 @@ class Callstacks:
         rows = source.find("frames", source.generation(node)[owner], np.asarray(iids)).tolist()
         bounds = offsets.tolist()
         ids: list[str | None] = []
-        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, end in itertools.pairwise(bounds):
             frames = [numbers[row] for row in rows[start : min(end, start + _MAX_FRAMES)] if row >= 0]
             if not frames:
                 ids.append(None)
@@ -114,7 +117,7 @@ class Callstacks:
         owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         parts = source.words("path", generation[owner], np.asarray(iids))
         bounds = offsets.tolist()
-        paths = ["".join(f"/{part}" for part in parts[a:b] if part) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        paths = ["".join(f"/{part}" for part in parts[a:b] if part) for a, b in itertools.pairwise(bounds)]
         return [path or None for path in paths], [build_id or None for build_id in build_ids]
 
     def _number(self, frame: Frame) -> int:

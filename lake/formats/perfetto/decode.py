@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lake.formats.base import Decoded, Source
-from lake.formats.perfetto import binder, kernel_events, syscalls, walk
+from lake.formats.perfetto import binder, kernel_events, syscalls, usage, walk
 from lake.formats.perfetto.android import Android
 from lake.formats.perfetto.atrace import Atrace
 from lake.formats.perfetto.clocks import Clocks
@@ -62,6 +62,7 @@ def decode(source: Source) -> Decoded:
     kernel_events.emit(ftrace)
     binder.emit(ftrace)
     syscalls.emit(ftrace)
+    usage.emit(context)
     for speaker in (track_events, sched, atrace, statistics, android, gpu, frames):
         speaker.emit()
     stacks = profiles.emit()

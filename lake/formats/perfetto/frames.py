@@ -22,7 +22,14 @@ _STARTS: Final = (
     "actual_surface_frame_start",
 )
 _EXPECTED_SURFACE, _ACTUAL_DISPLAY, _ACTUAL_SURFACE, _END = 2, 1, 3, 4
-_ATTRIBUTES: Final = ("present_type", "on_time_finish", "gpu_composition", "jank_type", "prediction_type", "jank_severity_type")
+_ATTRIBUTES: Final = (
+    "present_type",
+    "on_time_finish",
+    "gpu_composition",
+    "jank_type",
+    "prediction_type",
+    "jank_severity_type",
+)
 _FLOW_SPACE: Final = 3
 _BUFFER_EVENTS: Final = (
     "unspecified_event", "Dequeue", "Queue", "Post", "AcquireFenceSignaled", "Latch", "HWCCompositionQueued",
@@ -87,7 +94,9 @@ class Frames:
             name=pa.array(self._token[rows]).cast(pa.string()), upid=upid[rows], label=pa.array(label, pa.string()),
             form="async",
         )  # fmt: skip
-        stream.events.add(len(ends), ts=ts[ends], order=order[ends], kind=nest.END, track=track[ends], upid=upid[of[ends]])
+        stream.events.add(
+            len(ends), ts=ts[ends], order=order[ends], kind=nest.END, track=track[ends], upid=upid[of[ends]]
+        )
         of_row = np.full(len(batch), -1, np.int64)
         of_row[rows] = events
         self._attributes(of_row)
@@ -156,7 +165,12 @@ class Frames:
         sorting = np.lexsort((order, ts))
         for at in sorting.tolist():
             phases.add(
-                int(kind[at]), int(ts[at]), int(number[at]), buffer=str(buffer[at]), layer=layer[at], order=int(order[at])
+                int(kind[at]),
+                int(ts[at]),
+                int(number[at]),
+                buffer=str(buffer[at]),
+                layer=layer[at],
+                order=int(order[at]),
             )
         phases.emit(self._context)
 
@@ -223,4 +237,3 @@ class _Phases:
             len(ts), ts=np.array(ts, np.int64), order=np.array(order, np.int64), kind=np.array(kind, np.int64),
             track=named("graphics", len(ts), label), name=pa.array(name, pa.string()), label=label, form="async",
         )  # fmt: skip
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Final
 
 import numpy as np
@@ -58,6 +59,7 @@ class Gpu:
         at = self._with_pid
         packet = stages.packet[at]
         self._pid_place = people.mention(processes.PROCESS, ts[packet], in_packet(packet), pid=pid[at])
+
     def emit(self) -> None:
         """Add everything to the stream."""
         self._emit_stages()
@@ -195,7 +197,9 @@ class Gpu:
         iid = batch.spans("counter_descriptor_iid")[row]
         descriptor = interned.rows("gpu_counter_descriptors", packet, iid)
         owner = interned.batch.scan.parent(inside)
-        pairs = {pair: at for at, pair in reversed(list(enumerate(zip(owner.tolist(), tables[1].tolist(), strict=True))))}
+        pairs = {
+            pair: at for at, pair in reversed(list(enumerate(zip(owner.tolist(), tables[1].tolist(), strict=True))))
+        }
         wanted = zip(descriptor.tolist(), number.tolist(), strict=True)
         by_iid = np.array([pairs.get(pair, -1) for pair in wanted], np.int64)
         spec = np.where(iid != 0, np.where(by_iid >= 0, by_iid + len(tables[0]), -1), found)
@@ -208,7 +212,7 @@ class Gpu:
             offsets, codes = source.scan.sequence(node, slot)
             words = [_UNITS[code] if 0 <= code < len(_UNITS) else str(code) for code in codes.tolist()]
             bounds = offsets.tolist()
-            parts.append([":".join(filter(None, words[a:b])) for a, b in zip(bounds[:-1], bounds[1:], strict=True)])
+            parts.append([":".join(filter(None, words[a:b])) for a, b in itertools.pairwise(bounds)])
         return [f"{top}/{bottom}" if bottom else top for top, bottom in zip(*parts, strict=True)]
 
     def _emit_log(self) -> None:

@@ -24,6 +24,7 @@ TrackEvent chrome_active_processes=49:ChromeActiveProcesses category_iids=3:u64*
   thread_time_delta_us=2:i64? thread_time_absolute_us=17:i64? thread_instruction_count_delta=8:i64?
   thread_instruction_count_absolute=20:i64? legacy_event=6:TrackEvent_LegacyEvent log_message=21:LogMessage
   source_location_iid=34:u64 correlation_id=52:u64? correlation_id_str=53:str? correlation_id_str_iid=54:u64?
+  chrome_active=1042:ChromeActiveProcesses
 TrackEvent_LegacyEvent name_iid=1:u64 phase=2:i32? duration_us=3:i64 unscoped_id=6:u64? local_id=10:u64?
   global_id=11:u64? id_scope=7:str? use_async_tts=9:bool bind_id=8:u64? bind_to_enclosing=12:bool
   flow_direction=13:i32 instant_event_scope=14:i32 pid_override=18:i32? tid_override=19:i32?
@@ -52,7 +53,7 @@ InternedData event_categories=1:EventCategory* event_names=2:EventName* debug_an
   mappings=19:Mapping* frames=6:Frame* callstacks=7:Callstack* kernel_symbols=26:InternedString*
   correlation_id_str=43:InternedString* vulkan_memory_keys=22:InternedString*
   gpu_specifications=24:InternedGpuRenderStageSpecification* graphics_contexts=23:InternedGraphicsContext*
-  gpu_counter_descriptors=47:InternedGpuCounterDescriptor*
+  gpu_counter_descriptors=47:InternedGpuCounterDescriptor* packet_context=30:NetworkPacketContext*
 EventCategory iid=1:u64 name=2:str
 EventName iid=1:u64 name=2:str
 DebugAnnotationName iid=1:u64 name=2:str
@@ -181,6 +182,8 @@ KernelWakelockData_Wakelock wakelock_id=1:u32 wakelock_name=2:str wakelock_type=
 ChromeActiveProcesses pid=1:i32*
 TranslationTable slice_name=4:SliceNameTranslationTable
 SliceNameTranslationTable raw_to_deobfuscated_name=1:bytes*
+PackagesList packages=1:PackagesList_PackageInfo*
+PackagesList_PackageInfo name=1:str uid=2:u64
 PrintFtraceEvent ip=1:u64 buf=2:str
 SchedSwitchFtraceEvent prev_comm=1:str prev_pid=2:i32 prev_prio=3:i32 prev_state=4:i64 next_comm=5:str next_pid=6:i32
   next_prio=7:i32
@@ -370,6 +373,11 @@ FrameTimelineEvent_SurfaceStart cookie=1:i64? token=2:i64? display_frame_token=3
   is_buffer=11:bool jank_severity_type=12:i32
 FrameTimelineEvent_FrameEnd cookie=1:i64?
 NameEntry key=1:str value=2:str
+NetworkPacketEvent direction=1:i32 network_interface=2:str length=3:u32 uid=4:u32 tag=5:u32 ip_proto=6:u32
+  tcp_flags=7:u32 local_port=8:u32 remote_port=9:u32
+NetworkPacketBundle iid=1:u64 ctx=2:NetworkPacketEvent packet_timestamps=3:u64* packet_lengths=4:u32*
+  total_packets=5:u32 total_duration=6:u64 total_length=7:u64?
+NetworkPacketContext iid=1:u64 ctx=2:NetworkPacketEvent
 """
 _F: Final = descriptor_pb2.FieldDescriptorProto
 _TYPES: Final = {

@@ -162,7 +162,10 @@ class Profiles:
         counter = defaults.numbers(f"{prefix}counter", node).tolist()
         traced = defaults.texts(f"{prefix}tracepoint.name", node).to_pylist()
         raw = zip(
-            *(defaults.numbers(f"{prefix}raw_event.{slot}", node).tolist() for slot in ("type", "config", "config1", "config2")),
+            *(
+                defaults.numbers(f"{prefix}raw_event.{slot}", node).tolist()
+                for slot in ("type", "config", "config1", "config2")
+            ),
             strict=True,
         )
         return [
@@ -252,4 +255,3 @@ def _grown(values: Ints, same: npt.NDArray[np.bool_]) -> Ints:
     before = np.concatenate(([0], values[:-1]))
     grown: Ints = values - np.where(same, before, 0)
     return grown
-

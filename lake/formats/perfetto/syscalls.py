@@ -117,7 +117,7 @@ def emit(ftrace: Ftrace) -> None:
         known = np.asarray(name.is_valid(), np.bool_)
         for chosen, what in ((returns, nest.COMPLETE), (~returns & known, nest.BEGIN)):
             _add(enter, np.flatnonzero(chosen), what, name)
-    ended = np.zeros(0, np.bool_)
+
     if leave is not None:
         name = _named(leave, names)
         ended = _writes(ftrace, names)
@@ -160,15 +160,15 @@ def _writes(ftrace: Ftrace, names: list[str | None] | None) -> npt.NDArray[np.bo
             rows = np.arange(len(kind))
             rows = rows if what == _PRINT else rows[kind.batch.numbers("id") == number]
             parts.append((np.full(len(rows), what), rows, kind.ts[rows], kind.order[rows], kind.utid[rows]))
-    what, row, ts, order, utid = (np.concatenate(part) for part in zip(*parts, strict=True))
+    kinds, row, ts, order, utid = (np.concatenate(part) for part in zip(*parts, strict=True))
     sorting = np.lexsort((order, ts, utid))
-    what, row, utid = what[sorting], row[sorting], utid[sorting]
-    follows = np.concatenate(([False], (what[:-1] == _ENTER) & (utid[1:] == utid[:-1])))
-    exits = what == _EXIT
+    kinds, row, utid = kinds[sorting], row[sorting], utid[sorting]
+    follows = np.concatenate(([False], (kinds[:-1] == _ENTER) & (utid[1:] == utid[:-1])))
+    exits = kinds == _EXIT
     ended[row[exits]] = follows[exits]
     marks = ftrace.kinds.get("print")
     if marks is not None:
-        rows = row[(what == _PRINT) & follows]
+        rows = row[(kinds == _PRINT) & follows]
         track = marks.utid[rows]
         marks.end(marks.thread_track(track), rows, name="sys_write")
     return ended

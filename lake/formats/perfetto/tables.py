@@ -164,7 +164,6 @@ class Tables:
         columns |= _maps(entries, _moved(self._context.stream.log_attributes, order), logs.count)
         self._add("logs", columns, logs.column("ts")[order], logs.count)
 
-
     def _samples(self, profiles: Profiles) -> None:
         samples = profiles.samples
         order = np.lexsort((samples.column("order"), samples.column("ts")))

@@ -13,6 +13,7 @@ from lake.formats.perfetto import nest, processes
 from lake.formats.perfetto.annotations import add_annotations
 from lake.formats.perfetto.clocks import MONOTONIC, Clocks
 from lake.formats.perfetto.context import Context
+from lake.formats.perfetto.envelope import scan_batch
 from lake.formats.perfetto.stream import (
     ASYNC,
     GLOBAL_INSTANTS,
@@ -134,10 +135,11 @@ class TrackEvents:
 
     def _mention_active(self) -> None:
         """Processes that Chrome lists as living."""
-        row, pid = self.batch.elements("chrome_active_processes.pid")
-        self.context.people.mention(
-            processes.PROCESS, self.ts[row], self.order[row], pid=np.asarray(pid) & 0xFFFFFFFF, level=2
-        )
+        for slot in ("chrome_active_processes.pid", "chrome_active.pid"):
+            row, pid = self.batch.elements(slot)
+            self.context.people.mention(
+                processes.PROCESS, self.ts[row], self.order[row], pid=np.asarray(pid) & 0xFFFFFFFF, level=2
+            )
 
     def emit(self) -> None:
         """Add slices, flows, counters and logs to the stream."""
@@ -170,7 +172,18 @@ class TrackEvents:
         iid = np.where(iid == 0, batch.spans("legacy_event.name_iid"), iid)
         interned = self.context.interned.text("event_names", batch.packet, iid)
         plain = pc.if_else(pa.array(batch.has("name")), batch.texts("name"), NO_TEXT)
-        return pc.if_else(pa.array(iid != 0), interned, plain)
+        return self._translated(pc.if_else(pa.array(iid != 0), interned, plain))
+
+    def _translated(self, names: pa.Array) -> pa.Array:
+        """Names that the trace's own translation table replaces."""
+        tables = self.context.sequences.scan(82, "TranslationTable")
+        row, spans = tables.elements("slice_name.raw_to_deobfuscated_name")
+        if not len(row):
+            return names
+        problems = self.context.packets.problems
+        pairs = scan_batch("NameEntry", tables.scan.arena.octets, spans, row, problems)
+        at = pc.index_in(names, value_set=pairs.texts("key"), skip_nulls=True)
+        return pc.coalesce(pairs.texts("value").take(at), names)
 
     def _categories(self) -> pa.Array:
         """The category, several joined by commas, an unknown one as `unknown(id)`; null without one."""
