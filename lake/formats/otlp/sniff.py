@@ -123,7 +123,14 @@ class _Shape:
                 self._record(low, high)
 
     def _record(self, start: int, end: int) -> None:
-        fields = {number: (wire, high - low) for number, wire, low, high in wire_fields(self.data, start, end)}
+        fields: dict[int, tuple[int, int]] = {}
+        try:
+            for number, wire, low, high in wire_fields(self.data, start, end):
+                fields[number] = (wire, high - low)
+        finally:  # a record that runs past the end of the head is judged by what is seen of it
+            self._judge(fields)
+
+    def _judge(self, fields: dict[int, tuple[int, int]]) -> None:
         self.records += 1
         fits = [
             name

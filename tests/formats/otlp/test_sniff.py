@@ -117,3 +117,22 @@ def test_identity_of_json() -> None:
     assert json_identity(json.dumps(document).encode()) == Identity(run_id="r", attempt_id=2)
     assert json_identity(b"{") == Identity()
     assert json_identity(b'{"resourceLogs": [{"resource": 1}, 2, {"resource": {"attributes": [1]}}]}') == Identity()
+
+
+@pytest.mark.parametrize("signal", ["traces", "metrics", "logs"])
+def test_a_first_record_larger_than_the_head_tells_the_signal(signal: str) -> None:
+    """Only the head of a file is looked at, and a record may begin in it and end behind it."""
+    if signal == "traces":
+        request = traces()
+        attributes = request.resource_spans[0].scope_spans[0].spans[0].attributes
+    elif signal == "metrics":
+        request = metrics()
+        point = request.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0]
+        attributes = point.attributes
+    else:
+        request = logs()
+        request.resource_logs[0].scope_logs[0].log_records[0].time_unix_nano = 1
+        attributes = request.resource_logs[0].scope_logs[0].log_records[0].attributes
+    attributes.extend([KeyValue(key=f"k{n}", value=AnyValue(int_value=n)) for n in range(10_000)])
+    head = request.SerializeToString()[: 64 << 10]
+    assert binary_signal("x.pb", head) == signal
