@@ -33,9 +33,11 @@ class Settings:
     window_s: int = 3600
     """Width of the time window that one Parquet file covers."""
     row_group_rows: int = 131_072
+    """Rows of one Parquet row group; what a filter skips is skipped in this unit."""
     query_memory_bytes: int = 4096 * _MIB
     """Memory pool of one query; sorts, joins and aggregations spill to disk above it."""
     query_timeout_s: float = 300.0
+    """Time one query may take, the table functions in it included."""
     query_threads: int = 0
     """Partitions of one query; 0 means the number of processors."""
     reader_cache_bytes: int = 512 * _MIB
@@ -60,5 +62,6 @@ class Settings:
             try:
                 values[field.name] = convert(text)
             except ValueError as error:
-                raise Invalid(f"LAKE_{field.name.upper()} must be {field.type}, got {text!r}") from error
+                wanted = {"int": "a whole number", "float": "a number"}[str(field.type)]
+                raise Invalid(f"LAKE_{field.name.upper()} must be {wanted}, got {text!r}") from error
         return replace(cls(), **{**values, **overrides})

@@ -142,7 +142,7 @@ def load(connection: sa.Connection, incident_id: str) -> Incident:
     """
     row = connection.execute(sa.select(INCIDENTS).where(INCIDENTS.c.incident_id == incident_id)).mappings().first()
     if row is None:
-        raise NotFound(f"no incident {incident_id}")
+        raise NotFound(f"no incident {incident_id!r}: SELECT incident_id, run_id FROM incidents lists the stored ones")
     query = sa.select(FINDINGS).where(FINDINGS.c.incident_id == incident_id).order_by(FINDINGS.c.finding_no)
     return Incident(**row, findings=tuple(_finding(found) for found in connection.execute(query).mappings()))
 

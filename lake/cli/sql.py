@@ -17,7 +17,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("query", nargs="?", metavar="QUERY", help="SQL; - or a pipe reads stdin; none opens a console")
     parser.add_argument(
-        "--param", action="append", default=[], metavar="K=V", help="value of $K: a number, or else text; repeatable"
+        "--param",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="value of $K: a number, or else text; a number between single quotes is text; repeatable",
     )
     parser.add_argument("--format", choices=("table", "json", "csv", "arrow", "parquet"), default="table")
 

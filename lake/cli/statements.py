@@ -11,6 +11,7 @@ from lake.query.lexer import tokens
 
 _INT: Final = re.compile(r"-?(0|[1-9]\d*)")
 _FLOAT: Final = re.compile(r"-?(\d+\.\d*|\.\d+|\d+(\.\d*)?[eE][+-]?\d+)")
+_QUOTED: Final = re.compile(rf"'({_INT.pattern}|{_FLOAT.pattern})'")
 
 
 def split(text: str) -> list[str]:
@@ -36,6 +37,8 @@ def finished(text: str) -> bool:
 def parameters(given: Iterable[str]) -> dict[str, int | float | str] | None:
     """`name=value` words as parameters: integers and decimal numbers as numbers, everything else as text.
 
+    A number between single quotes is text: `run='7'`.
+
     Raises:
         Invalid: a word has no name or no `=`.
     """
@@ -51,4 +54,6 @@ def parameters(given: Iterable[str]) -> dict[str, int | float | str] | None:
 def _typed(text: str) -> int | float | str:
     if _INT.fullmatch(text):
         return int(text)
+    if _QUOTED.fullmatch(text):
+        return text[1:-1]
     return float(text) if _FLOAT.fullmatch(text) else text

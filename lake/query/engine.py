@@ -14,7 +14,7 @@ from datafusion import DataFrame
 from lake.catalog.contract import Catalog
 from lake.errors import Invalid, LimitExceeded, NotFound
 from lake.predicates import Never
-from lake.query import functions, session, views
+from lake.query import functions, session, subjects, views
 from lake.query.execution import Execution, Limits
 from lake.query.explain import explained
 from lake.query.failures import Translated
@@ -153,7 +153,12 @@ class Engine:
     def _run(self, query: _Query, execution: Execution, function: TableFunction, arguments: dict[str, Any]) -> pa.Table:
         if function.name in READERS:
             return self._readers.rows(function.name, arguments)
-        return function.run(lambda text: self._ask(query, execution, text), **arguments)
+        rows = function.run(
+            lambda text: self._ask(query, execution, text), **subjects.expanded(self._catalog, arguments)
+        )
+        if rows.num_rows == 0:
+            subjects.check_known(self._catalog, arguments)
+        return rows
 
     def _ask(self, query: _Query, execution: Execution, text: str) -> pa.Table:
         if query.depth >= _MAX_DEPTH:

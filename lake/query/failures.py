@@ -28,6 +28,8 @@ _FIELD: Final = re.compile(
     r"No field named (?P<name>.+?)\.(?: Did you mean '.*?'\?)?(?:\s+Valid fields are (?P<valid>.*?)\.)?\s*$", re.S
 )
 
+_COLUMN: Final = re.compile(r"\w+(?:\.\w+)*")
+
 
 def remember(error: BaseException) -> None:
     """Keep the error of a table function on this thread; DataFusion passes only its text on."""
@@ -93,8 +95,11 @@ class Translated:
 
 def _no_column(name: str, valid: str) -> Invalid:
     fields = [field.strip().replace('"', "") for field in valid.split(",")]
-    bare = [field.rsplit(".", 1)[-1] for field in fields if field]
-    return Invalid(f"no column {name!r}{_near(name.rsplit('.', 1)[-1], bare, show_all=True)}")
+    bare = [field.rsplit(".", 1)[-1] for field in fields if _COLUMN.fullmatch(field)]
+    if not _COLUMN.fullmatch(name):  # "double quotes" make a name of what was meant as text
+        return Invalid(f"no column {name!r}: text is written in single quotes, as in run_id = 'run-1'")
+    near = _near(name.rsplit(".", 1)[-1], bare, show_all=True)
+    return Invalid(f"no column {name!r}{near or ': text is written in single quotes'}")
 
 
 def _near(name: str, known: list[str], *, show_all: bool = False) -> str:

@@ -102,8 +102,8 @@ WITH told AS (
     FROM summed WHERE dur IS NOT NULL
 )
 SELECT run_id, attempt_id, step_id, rank_id, source, ts, dur, busy_ns, io_ns, waiting_ns,
-       greatest(waiting_ns - inner_ns, 0) AS exposed_ns, gc_ns,
-       greatest(dur - busy_ns - io_ns - waiting_ns - gc_ns, 0) AS other_ns
+       CASE WHEN waiting_ns IS NOT NULL THEN greatest(waiting_ns - inner_ns, 0) END AS exposed_ns, gc_ns,
+       CASE WHEN busy_ns IS NOT NULL THEN greatest(dur - busy_ns - io_ns - waiting_ns - gc_ns, 0) END AS other_ns
 FROM ranked WHERE choice = 1
 """
 

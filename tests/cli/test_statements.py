@@ -21,7 +21,7 @@ def test_a_statement_is_finished_by_a_semicolon(text: str, done: bool) -> None:
 
 
 def test_parameters_are_numbers_or_text() -> None:
-    given = ["a=1", "b=-2.5", "c=1e3", "d=run=1", "e=", "f=007", "g=0", "h=nan", "i=-0.5"]
+    given = ["a=1", "b=-2.5", "c=1e3", "d=run=1", "e=", "f=007", "g=0", "h=nan", "i=-0.5", "j='7'", "k='x'"]
     assert parameters(given) == {
         "a": 1,
         "b": -2.5,
@@ -32,6 +32,8 @@ def test_parameters_are_numbers_or_text() -> None:
         "g": 0,
         "h": "nan",
         "i": -0.5,
+        "j": "7",
+        "k": "'x'",
     }
     assert parameters([]) is None
 

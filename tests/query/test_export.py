@@ -168,7 +168,7 @@ def test_spans_stand_in_where_there_are_no_samples(lake: TinyLake) -> None:
         ("x.txt", Selection(run_id="run-a"), Invalid, "names no format: .pftrace, "),
         ("x.pb.gz", Selection(run_id="run-a"), Invalid, "name --attempt"),
         ("x.pb.gz", Selection(run_id="run-a", attempt_id=0, ranks=(0, 1)), Invalid, "all ranks or one"),
-        ("x.folded", Selection(run_id="run-a", attempt_id=9), NotFound, "no samples or trace spans"),
+        ("x.folded", Selection(run_id="run-a", attempt_id=9), NotFound, "has no attempt 9; it has: 0, 1"),
         ("none/x.pftrace", Selection(run_id="run-a"), Invalid, "cannot write"),
     ],
 )

@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lake.errors import Cancelled, Invalid, LakeError, LimitExceeded
+from lake.errors import Cancelled, Invalid, LakeError, LimitExceeded, NotFound
 from lake.query import Engine
+from lake.records import Publication, Run
 from lake.udf import registry
 from lake.udf.registry import Argument, Ask, Column, TableFunction
 from tests.query.lake import TinyLake
@@ -103,9 +104,16 @@ def test_a_call_joins_tables(lake: TinyLake) -> None:
 
 
 def test_negative_arguments_and_empty_results(lake: TinyLake) -> None:
+    lake.catalog.publish(Publication(facts=(Run(run_id="r"),)))
     result = lake.engine.sql("SELECT * FROM t_count('r', -1)")
     assert result.rows() == []
     assert result.schema.types == [pa.int32(), pa.float64()]
+
+
+def test_a_run_that_does_not_exist_is_no_empty_answer(lake: TinyLake) -> None:
+    lake.catalog.publish(Publication(facts=(Run(run_id="r"),)))
+    with pytest.raises(NotFound, match="no run 'q' in this lake; known runs: r"):
+        lake.rows("SELECT * FROM t_count('q', 1)")
 
 
 def test_what_a_function_reads_is_counted(lake: TinyLake) -> None:

@@ -86,6 +86,8 @@ def test_everything_else_is_refused(tiny: TinyLake, tmp_path: Path, query: str) 
         ("SELECT stepid FROM spans", "no column 'stepid', did you mean 'step_id'"),
         ("SELECT s.rnk_id FROM spans s", "no column 's.rnk_id', did you mean 'rank_id'"),
         ("SELECT zzz FROM runs", "no column 'zzz'; there are: .*run_id"),
+        ('SELECT 1 FROM runs WHERE run_id = "run-1"', "no column 'run-1': text is written in single quotes"),
+        ("SELECT rank_id, max(step_id) FROM spans GROUP BY zzz", "no column 'zzz'; there are: (?!.*[()])"),
         ("SELECT * FROM lake_function()", "no table function 'lake_function', did you mean 'lake_functions'"),
         ("SELECT a b c FROM\n spans WHERE", "syntax error at line 1, column 12"),
         ("SELECT * FROM spans WHERE", "syntax error: expected an expression, found EOF"),

@@ -102,6 +102,12 @@ def test_steps_prefer_otlp(tiny: TinyLake) -> None:
     assert [tuple(row.values()) for row in rows] == [(3, "otlp", 1000, 480), (4, "kineto", 900, None)]
 
 
+def test_a_step_without_phases_says_only_how_long_it_took(tiny: TinyLake) -> None:
+    tiny.add("spans", spans(STEP[:1]))
+    columns = "dur, busy_ns, io_ns, waiting_ns, exposed_ns, gc_ns, other_ns"
+    assert tuple(tiny.rows(f"SELECT {columns} FROM steps")[0].values()) == (1000, *[None] * 6)
+
+
 def test_kernels_include_those_of_collectives(tiny: TinyLake) -> None:
     rows = spans(
         [
