@@ -6,6 +6,7 @@ import argparse
 
 from lake.cli.incident_text import incident_text
 from lake.cli.opening import open_named
+from lake.errors import Invalid
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,8 @@ def run(args: argparse.Namespace) -> int:
     """Resolve and print."""
     from lake.cli.render import write_json
 
+    if args.incident is not None and args.attempt is not None:
+        raise Invalid("--attempt goes with --run: a stored incident is of the attempts it was resolved for")
     with open_named(args) as lake:
         answer = lake.resolve(incident=args.incident, run=args.run, attempt=args.attempt)
     if args.format == "json":

@@ -50,13 +50,15 @@ def walk(paths: Sequence[str | os.PathLike[str]]) -> list[Input]:
     """Every file of the named files and folders, each once, folders recursively, in a stable order.
 
     Inside a folder, hidden folders, lakes and symbolic links to folders are passed over. Raises:
-        Invalid: a path does not exist.
+        Invalid: a path does not exist, or is a lake itself.
     """
     found: dict[str, Input] = {}
     for named in paths:
         path = Path(named)
         if not os.path.lexists(path):
             raise Invalid(f"no such file or folder: {_text(path)}")
+        if (path / CATALOG_FILE).exists():
+            raise Invalid(f"{_text(path)} is a lake, which already holds what was ingested: name other input")
         for item in _walk_folder(path) if path.is_dir() else [_named_file(path)]:
             found.setdefault(os.path.abspath(item.path), item)
     return list(found.values())

@@ -27,7 +27,8 @@ _FUNCTION: Final = re.compile(r"table function '(?P<name>.*?)' not found")
 _FIELD: Final = re.compile(
     r"No field named (?P<name>.+?)\.(?: Did you mean '.*?'\?)?(?:\s+Valid fields are (?P<valid>.*?)\.)?\s*$", re.S
 )
-
+_PANIC: Final = re.compile(r"panicked with message \"(?P<what>(?:range|slice|index|byte|offset)[^\"]*)\"")
+"""The Parquet reader does not expect offsets that point outside of the file."""
 _COLUMN: Final = re.compile(r"\w+(?:\.\w+)*")
 
 
@@ -88,6 +89,11 @@ class Translated:
             if "not found" in text.lower():
                 return Corrupt(f"a published file is missing in the store: {_clean(text)}")
             return Unavailable(f"the object store failed: {_clean(text)}")
+        if found := _PANIC.search(text):
+            return Corrupt(
+                f"a published file cannot be read: the reader failed on it ({found['what']}); "
+                "`lake evidence verify` tells which file has changed"
+            )
         if "Parquet error" in text:
             return Corrupt(f"a published file cannot be read: {_clean(text)}")
         return Invalid(_clean(text))

@@ -136,6 +136,7 @@ def test_a_script_from_standard_input(
         (["functions", "none"], 1, "no table function"),
         (["resolve", "--run", "none"], 1, "none"),
         (["resolve"], 2, "--run"),
+        (["resolve", "--incident", "inc-1", "--attempt", "0"], 2, "--attempt goes with --run"),
     ],
 )
 def test_errors_are_one_line_with_the_exit_code_of_their_class(

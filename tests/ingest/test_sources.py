@@ -63,3 +63,12 @@ def test_a_name_that_is_no_utf8_is_still_text(tmp_path: Path) -> None:
     assert item.name.endswith("/\ufffd.log")
     assert item.label.encode()
     assert read(item, 10).data == b"x"
+
+
+def test_a_lake_is_no_input(tmp_path: Path) -> None:
+    """Its objects are the files that were ingested: taking them again would double every row."""
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "catalog.sqlite").touch()
+    with pytest.raises(Invalid, match="is a lake"):
+        walk([tmp_path / "lake"])
+    assert walk([tmp_path]) == []
