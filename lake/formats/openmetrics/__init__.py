@@ -1,4 +1,4 @@
-"""Text expositions of Prometheus and OpenMetrics: one `metrics` row a sample, as Prometheus stores it."""
+"""Expositions of Prometheus and OpenMetrics: one `metrics` row a sample, as Prometheus stores it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lake.formats.columns import conform, fill_identity
 from lake.formats.labels import Labels, Level
 from lake.formats.openmetrics.families import Family, read_loose, read_strict
 from lake.formats.openmetrics.text import Exemplar, Sample, nanoseconds
+from lake.formats.otlp.sniff import wire_fields
 from lake.schemas import EXEMPLAR
 
 _META: Final = re.compile(rb"^[ \t]*# (?:HELP|TYPE|UNIT|EOF)\b", re.M)
@@ -23,6 +24,9 @@ _NAMED: Final = re.compile(r"openmetrics(?!.*\.(?:log|out|err)$)")
 _INTEGER: Final = re.compile(r"[+-]?\d{1,19}")
 _MAX_BYTES: Final = 1 << 30
 _INT64: Final = 1 << 63
+_FAMILY_FIELDS: Final = frozenset({(1, 2), (2, 2), (3, 0), (4, 2), (5, 2)})
+_SERIES_FIELDS: Final = ((1, 2), (2, 2), (3, 2), (4, 2))
+_METRIC_NAME: Final = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _SUMS: Final = ("_total", "_bucket", "_count", "_sum")
 _CONTEXT: Final = {"service": ("service", "service_name", "job")}
 
@@ -55,15 +59,72 @@ def _decode(strict: bool, source: Source) -> Decoded:
             raise Invalid(f"openmetrics text must be UTF-8: {error}") from error
         text = raw.decode("utf-8", "replace")
         problems.append(Problem(message="bytes that are not UTF-8 were replaced by U+FFFD; the raw object keeps them"))
-    # A file may be cut short: without its end it is read as the older format is.
     families = read_strict(text) if strict else read_loose(text, problems)
+    return _decoded(families, problems, source)
+
+
+def _decoded(families: list[Family], problems: list[Problem], source: Source) -> Decoded:
     pairs = [(family, sample) for family in families for sample in family.samples]
     decoded = Decoded(identity=source.identity, problems=problems, empty=not pairs)
     if not pairs and problems:
-        raise Invalid(f"none of its lines is a sample: {problems[0].message}")
+        raise Invalid(f"nothing in it is a sample: {problems[0].message}")
     if pairs:
         decoded.tables["metrics"] = _table(pairs, source, problems)
     return decoded
+
+
+def _is_delimited(head: bytes) -> bool:
+    """Whether the bytes begin with a metric family and its length."""
+    fields = _fields_after_length(head)
+    return len(fields) > 1 and fields[0] == (1, 2) and (4, 2) in fields and set(fields) <= _FAMILY_FIELDS
+
+
+def _fields_after_length(head: bytes) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    start = next((at for at, octet in enumerate(head[:5], 1) if octet < 128), None)
+    if start is None:
+        return found
+    size = sum((octet & 127) << (7 * at) for at, octet in enumerate(head[:start]))
+    try:
+        for number, wire, low, high in wire_fields(head, start, start + size):
+            if number == 1 and not _METRIC_NAME.fullmatch(head[low:high]):
+                return []
+            found.append((number, wire))
+    except EOFError:
+        pass
+    except ValueError:
+        return []
+    return found
+
+
+def _is_write_request(head: bytes) -> bool:
+    """Whether the bytes begin a remote-write request: series whose first label is a name, with samples."""
+    try:
+        for number, wire, start, end in wire_fields(head, 0, 1 << 62):
+            if (number, wire) != (1, 2):
+                return False
+            parts = list(wire_fields(head, start, end))
+            if not parts or any(part[:2] not in _SERIES_FIELDS for part in parts):
+                return False
+            return b"\x0a\x08__name__" in head[start:end]
+    except (EOFError, ValueError):
+        pass
+    return False
+
+
+def _decode_delimited(source: Source) -> Decoded:
+    from lake.formats.openmetrics.wire import read_delimited
+
+    problems: list[Problem] = []
+    decoded = _decoded(read_delimited(bytes(source.data), problems), problems, source)
+    decoded.salvaged = bool(problems)
+    return decoded
+
+
+def _decode_write(source: Source) -> Decoded:
+    from lake.formats.openmetrics.wire import read_write_request
+
+    return _decoded(read_write_request(bytes(source.data)), [], source)
 
 
 def _table(pairs: list[tuple[Family, Sample]], source: Source, problems: list[Problem]) -> pa.Table:
@@ -141,8 +202,10 @@ def _exemplars(exemplar: Exemplar | None) -> list[dict[str, Any]] | None:
     ]
 
 
-FORMATS: Final = tuple(
-    Format(name=name, sniff=partial(_sniff, strict), decode=partial(_decode, strict))
-    for name, strict in (("openmetrics", True), ("prometheus", False))
+FORMATS: Final = (
+    Format(name="openmetrics", sniff=partial(_sniff, True), decode=partial(_decode, True)),
+    Format(name="prometheus", sniff=partial(_sniff, False), decode=partial(_decode, False)),
+    Format(name="prometheus_protobuf", sniff=lambda _, head: _is_delimited(head), decode=_decode_delimited),
+    Format(name="prometheus_write", sniff=lambda _, head: _is_write_request(head), decode=_decode_write),
 )
-"""OpenMetrics text, told by its `# EOF`, and the older text format."""
+"""OpenMetrics text, told by its `# EOF`, the older text, delimited metric families, remote-write requests."""

@@ -1,20 +1,11 @@
-"""The message `perftools.profiles.Profile`, declared here: https://github.com/google/pprof/blob/main/proto/profile.proto."""
+"""The message `perftools.profiles.Profile`: https://github.com/google/pprof/blob/main/proto/profile.proto."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
+from lake.formats.declared import declare
 
-_KINDS: Final = {
-    "int64": FieldDescriptorProto.TYPE_INT64,
-    "uint64": FieldDescriptorProto.TYPE_UINT64,
-    "bool": FieldDescriptorProto.TYPE_BOOL,
-    "string": FieldDescriptorProto.TYPE_STRING,
-}
 _MESSAGES: Final = {
     "Profile": (
         "*ValueType sample_type=1, *Sample sample=2, *Mapping mapping=3, *Location location=4, *Function function=5, "
@@ -35,29 +26,5 @@ _MESSAGES: Final = {
     "Function": "uint64 id=1, int64 name=2, int64 system_name=3, int64 filename=4, int64 start_line=5",
 }
 
-
-def _file() -> FileDescriptorProto:
-    file = FileDescriptorProto(name="lake/pprof.proto", package="perftools.profiles", syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for declaration in fields.split(", "):
-            kind, _, rest = declaration.partition(" ")
-            field_name, _, number = rest.partition("=")
-            field = message.field.add(name=field_name, number=int(number))
-            field.label = field.LABEL_REPEATED if kind.startswith("*") else field.LABEL_OPTIONAL
-            kind = kind.removeprefix("*")
-            field.type = _KINDS.get(kind, FieldDescriptorProto.TYPE_MESSAGE)
-            if kind not in _KINDS:
-                field.type_name = f".perftools.profiles.{kind}"
-    return file
-
-
-def _profile() -> type[Message]:
-    pool = DescriptorPool()
-    pool.Add(_file())
-    message: type[Message] = GetMessageClass(pool.FindMessageTypeByName("perftools.profiles.Profile"))
-    return message
-
-
-Profile: Final = _profile()
-"""The class of the message, in a descriptor pool of its own."""
+Profile: Final = declare("perftools.profiles", _MESSAGES)["Profile"]
+"""The class of the message."""

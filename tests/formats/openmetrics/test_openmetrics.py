@@ -19,7 +19,7 @@ from lake.records import Identity
 from lake.schemas import TABLES
 from tests.paths import cases
 
-STRICT, LOOSE = FORMATS
+STRICT, LOOSE, DELIMITED, WRITE = FORMATS
 
 
 def decoded(text: str, form: Any = STRICT) -> Decoded:
@@ -103,7 +103,7 @@ def test_the_older_text_format_is_lenient() -> None:
     assert [problem.message.split(":")[0] for problem in result.problems] == [
         f"line {n} was left out" for n in (7, 8, 9)
     ]
-    with pytest.raises(Invalid, match="none of its lines"):
+    with pytest.raises(Invalid, match="nothing in it is a sample"):
         decoded("# TYPE a gauge\nbad bad\n", LOOSE)
 
 
@@ -160,3 +160,40 @@ def test_any_text(text: str, ended: bool) -> None:
     for form in FORMATS:
         with contextlib.suppress(LakeError):
             decoded(text + ("\n# EOF\n" if ended else ""), form)
+
+
+def test_protobuf_and_text_agree() -> None:
+    text = decoded(cases("prometheus/promcommon__expfmt-text").read_text(), LOOSE)
+    data = cases("prometheus/promcommon__expfmt-protobuf").read_bytes()
+    assert recognise("x", data[: 1 << 16]) is DELIMITED
+    result = DELIMITED.decode(Source.of("x", data))
+    assert result.problems == []
+
+    def found(rows: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
+        return {(r["name"], frozenset(r["attributes"]), r["kind"], repr(r["value"]), r["description"]) for r in rows}
+
+    assert len(rows(result)) == 248
+    assert found(rows(result)) == found(rows(text))
+    cut = DELIMITED.decode(Source.of("x", data[:-5]))
+    assert (cut.salvaged, cut.rejected) == (True, 1)
+    assert 200 < cut.tables["metrics"].num_rows < 248
+
+
+def test_a_remote_write_request() -> None:
+    data = cases("prometheus/greptime__write_request.pb.data").read_bytes()
+    assert recognise("x", data[: 1 << 16]) is WRITE
+    table = WRITE.decode(Source.of("x", data)).tables["metrics"]
+    # cases/README.md: 1,148 series with a sample each
+    assert (table.num_rows, table["ts"].null_count, table["name"].null_count) == (1148, 0, 0)
+    with pytest.raises(Invalid, match="not a remote-write request"):
+        WRITE.decode(Source.of("x", data[:-3]))
+
+
+@given(st.binary(max_size=80), st.integers(0, 60))
+def test_any_bytes(data: bytes, position: int) -> None:
+    family = b"\x1d\x0a\x01a\x12\x01h\x18\x01\x22\x13\x0a\x06\x0a\x01b\x12\x01c\x12\x09\x09\0\0\0\0\0\0\xf0\x3f"
+    for some in (data, family[:position] + data, family + data):
+        for form in (DELIMITED, WRITE):
+            form.sniff("x", some)
+            with contextlib.suppress(LakeError):
+                form.decode(Source.of("x", some))
