@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake.errors import LimitExceeded
 from lake.formats.columns import attribute_columns, identity_aliases
+from lake.formats.ragged import MAX_TEXT_BYTES, take_text
 from lake.schemas import TABLES
 
 Ints = npt.NDArray[np.int64]
@@ -40,20 +42,27 @@ class Level:
 def constant(entries: Mapping[str, tuple[str, str]], rows: int) -> Level:
     """The same entries, name → (letter, text), for each of `rows` rows."""
     size = len(entries)
-    which = pa.array(np.tile(np.arange(size), rows))
+    which = np.tile(np.arange(size), rows)
     letters = np.frombuffer("".join(letter for letter, _ in entries.values()).encode(), np.uint8)
     return Level(
         np.repeat(np.arange(rows), size),
-        pa.array(list(entries), pa.string()).take(which),
-        pa.array([text for _, text in entries.values()], pa.string()).take(which),
+        take_text(pa.array(list(entries), pa.string()), which),
+        take_text(pa.array([text for _, text in entries.values()], pa.string()), which),
         np.tile(letters, rows),
     )
 
 
 class Labels:
-    """Entries of all levels by row; of equal keys of a row the last level's last entry stands."""
+    """Entries of all levels by row; of equal keys of a row the last level's last entry stands.
+
+    Raises:
+        LimitExceeded: keys and values are more than `MAX_TEXT_BYTES`.
+    """
 
     def __init__(self, levels: Sequence[Level], rows: int) -> None:
+        size = sum(level.keys.nbytes + level.values.nbytes for level in levels)
+        if size > MAX_TEXT_BYTES:
+            raise LimitExceeded(f"labels of {size} bytes, at most {MAX_TEXT_BYTES} are read")
         owner = np.concatenate([level.rows for level in levels])
         keys = pc.dictionary_encode(pa.chunked_array([level.keys for level in levels], pa.string()).combine_chunks())
         codes = np.asarray(keys.indices).astype(np.int64)

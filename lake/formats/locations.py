@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.formats.ragged import Ints, owners, take_lists
+from lake.errors import LimitExceeded
+from lake.formats.calltree import MAX_FRAMES
+from lake.formats.ragged import Ints, owners, take_lists, take_text
 from lake.formats.stacktable import frame_array
 
 NONE: Final = -1
@@ -26,8 +28,7 @@ class Strings:
         """The strings of a column of references; null for the empty string and for what is not in the table."""
         beyond = (index < 0) | (index >= max(len(self.table), 1))
         self.bad += int(np.count_nonzero(beyond))
-        none = beyond | (index == 0)
-        texts = self.table.take(pa.array(index, mask=none))
+        texts = take_text(self.table, np.where(beyond | (index == 0), NONE, index))
         return pc.if_else(pc.equal(texts, ""), None, texts)
 
 
@@ -81,7 +82,14 @@ class Frames:
     offsets: Ints
 
     def of_stacks(self, offsets: Ints, locations: Ints) -> tuple[Ints, Ints]:
-        """Offsets and frames, root first, of stacks given as rows of locations, leaf first."""
+        """Offsets and frames, root first, of stacks given as rows of locations, leaf first.
+
+        Raises:
+            LimitExceeded: they have more than `MAX_FRAMES` frames together.
+        """
+        count = int(np.diff(self.offsets)[locations].sum())
+        if count > MAX_FRAMES:
+            raise LimitExceeded(f"stacks have {count} frames, at most {MAX_FRAMES} are read")
         ends = np.repeat(offsets[1:] + offsets[:-1], np.diff(offsets)) - 1
         total, frames = take_lists(self.offsets, locations[ends - np.arange(len(locations))])
         return total[offsets], frames
@@ -94,4 +102,4 @@ def _take(values: Ints, rows: Ints) -> Ints:
 
 
 def _text(texts: pa.StringArray, rows: Ints) -> pa.StringArray:
-    return texts.take(pa.array(rows, mask=rows < 0))
+    return take_text(texts, rows)

@@ -2,7 +2,8 @@
 
 A sample gives one row a timestamp, or one a value where it has no timestamps; without values each timestamp counts 1
 (profiles.proto, `Sample`). `dur` is what the profile covers, only for rows without a timestamp of their own. What
-the profile says of itself are attributes (`profile.period`, `profile.period_type`, `profile.period_unit`, `profile.id`).
+the profile says of itself are attributes (`profile.period`, `profile.period_type`, `profile.period_unit`,
+`profile.id`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lake.formats.columns import conform, fill_identity
 from lake.formats.labels import Labels, Level
 from lake.formats.locations import NONE, Locations, Strings
 from lake.formats.otlp.values import STRING, Texts
-from lake.formats.ragged import Ints, owners, take_lists
+from lake.formats.ragged import Ints, owners, take_lists, take_text
 from lake.formats.stacktable import stack_rows
 from lake.formats.wire import Plan, Scan
 from lake.schemas import TIMESTAMP
@@ -85,8 +86,7 @@ class _Attributes:
 
     def level(self, rows: Ints, entries: Ints) -> Level:
         """The entries, each of a row."""
-        at = pa.array(entries)
-        return Level(rows, self.keys.take(at), self.values.take(at), self.letters[entries])
+        return Level(rows, take_text(self.keys, entries), take_text(self.values, entries), self.letters[entries])
 
 
 class _Request:
@@ -249,7 +249,9 @@ class _Request:
         offsets, indices = scan.sequence("dictionary.stack_table", "location_indices")
         known = (indices >= 0) & (indices < locations)
         if not known.all():
-            message = f"{int(np.count_nonzero(~known))} frames name a location that the dictionary does not have, left out"
+            message = (
+                f"{int(np.count_nonzero(~known))} frames name a location that the dictionary does not have, left out"
+            )
             self.problems.append(Problem(message=message))
             kept = np.concatenate(([0], np.cumsum(known)))
             offsets, indices = kept[offsets], indices[known]

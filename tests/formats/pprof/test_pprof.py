@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lake.errors import Invalid, LakeError
+from lake.errors import Invalid, LakeError, LimitExceeded
 from lake.formats import pprof
 from lake.formats.base import Decoded, Source
 from lake.formats.compression import decompress
@@ -263,4 +263,25 @@ def test_references_at_random(data: st.DataObject) -> None:
     made.location.add(id=data.draw(unsigned), mapping_id=data.draw(unsigned)).line.add(function_id=data.draw(unsigned))
     made.time_nanos, made.duration_nanos = data.draw(number), data.draw(number)
     with contextlib.suppress(LakeError):
+        decoded(made.SerializeToString())
+
+
+def test_small_profiles_that_would_fill_the_memory() -> None:
+    made = profile()
+    made.string_table.append("f" * 100_000)
+    made.function[0].name = len(made.string_table) - 1
+    made.sample.add(location_id=[5] * 50_000, value=[1])
+    with pytest.raises(LimitExceeded, match="bytes of frames"):
+        decoded(made.SerializeToString())
+    made = profile()
+    for _ in range(20_000):
+        made.location[1].line.add(function_id=1, line=1)
+    made.sample.add(location_id=[6] * 10_000, value=[1])
+    with pytest.raises(LimitExceeded, match="stacks have 200"):
+        decoded(made.SerializeToString())
+    made = profile()
+    made.string_table.append("c" * 1_000_000)
+    made.comment.append(len(made.string_table) - 1)
+    made.sample.extend([made.sample[0]] * 2_000)
+    with pytest.raises(LimitExceeded, match="in one column"):
         decoded(made.SerializeToString())
