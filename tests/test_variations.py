@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,16 @@ def test_a_slow_rank_that_sent_nothing_is_missing_and_not_healthy(copied: Callab
     answer = resolved(folder, "run-slow-01")
     assert answer["kind"] == "none"
     assert "attempt 0: no spans of ranks [2], nothing is known of their work" in answer["missing"]
+
+
+def test_a_rank_late_inside_a_collective_is_not_replaced_by_noise(tmp_path: Path) -> None:
+    """Rank 2 sleeps inside of dp_allreduce (truth.json), which only the dumps tell; nobody else may be blamed."""
+    with tarfile.open(DATA / "faults" / "slow-ar.tar.xz") as archive:
+        archive.extractall(tmp_path / "recording", filter="data")
+    shutil.rmtree(tmp_path / "recording" / "flight_recorder")
+    answer = resolved(tmp_path / "recording", "rec-ar")
+    assert (answer["kind"], answer["culprits"]) == ("none", [])
+    assert any("late inside of one" in text for text in answer["missing"])
 
 
 def test_an_attempt_without_an_end_may_still_be_running(copied: Callable[..., Path]) -> None:

@@ -10,7 +10,7 @@ from lake.errors import NotFound
 from lake.udf.incident.answer import Answer
 from lake.udf.incident.recovery import with_recovery
 from lake.udf.incident.scope import Scope, finding, quoted
-from lake.udf.incident.slow import explain_slowdown
+from lake.udf.incident.slow import explain_slowdown, unseen_entries
 from lake.udf.incident.stopped import explain_stop
 from lake.udf.incident.wrong import explain_divergence
 from lake.udf.registry import Argument, Ask, Column, TableFunction, register
@@ -33,6 +33,8 @@ def resolve(ask: Ask, run_id: str, attempt_id: int | None = None) -> Answer:
     else:
         answer = explain_stop(scope) or explain_slowdown(scope) or _nothing_found(scope)
         answer = answer.joined(divergence) if divergence else answer
+        if answer.kind in ("slow", "none"):
+            answer = answer.joined(Answer(run_id=run_id, missing=unseen_entries(scope)))
     return with_recovery(scope, answer.joined(Answer(run_id=run_id, missing=_unseen(scope))))
 
 

@@ -16,6 +16,8 @@ from lake.udf.incident.scope import Row, Scope, finding, quoted
 _SOFTWARE_CAUSES: Final = ("python_gc", "data_loading", "imbalance")
 _MUCH: Final = 0.25
 """A slow phase with this part of the largest delay can be the first cause; with less it is a side effect."""
+_MIN_OF_STEP: Final = 0.05
+"""A phase that takes less than this part of a usual step longer does not make a run slow."""
 
 
 def explain_slowdown(scope: Scope) -> Answer | None:
@@ -25,6 +27,8 @@ def explain_slowdown(scope: Scope) -> Answer | None:
         for attempt in scope.in_scope
         for row in scope.rows(f"SELECT * FROM {scope.call('stragglers', attempt)} WHERE flagged")
     ]
+    usual = {attempt: _usual_step_ns(scope, attempt) for attempt in {row["attempt_id"] for row in flagged}}
+    flagged = [row for row in flagged if row["excess_ns"] >= _MIN_OF_STEP * usual[row["attempt_id"]]]
     if not flagged:
         return None
     seen = _first(flagged)
@@ -57,6 +61,34 @@ def explain_slowdown(scope: Scope) -> Answer | None:
         *_victim_findings(scope, attempt, low, high, waits),
     ]
     return replace(answer, findings=tuple(findings), missing=_missing(scope, first, profile, waits))
+
+
+def _usual_step_ns(scope: Scope, attempt: int) -> float:
+    """Usual duration of a step; 0 when no steps are recorded."""
+    row = scope.rows(
+        f"SELECT median(dur) AS dur FROM spans WHERE {scope.where(attempt)} AND category = 'step' "
+        f"AND source = {quoted(scope.source(attempt))}"
+    )[0]
+    return float(row["dur"] or 0.0)
+
+
+def unseen_entries(scope: Scope) -> tuple[str, ...]:
+    """Attempts with collective phases of which nothing tells when each rank entered them.
+
+    All members end such a phase together, so that spans alone cannot tell who came late inside of it.
+    """
+    missing = []
+    for attempt in scope.in_scope:
+        (row,) = scope.rows(
+            f"SELECT (SELECT count(*) FROM spans WHERE {scope.where(attempt)} AND category = 'collective') AS phases, "
+            f"(SELECT count(*) FROM collectives WHERE {scope.where(attempt)} AND NOT coalesce(p2p, false)) AS entries"
+        )
+        if row["phases"] and not row["entries"]:
+            missing.append(
+                f"attempt {attempt}: no flight recorder dump tells when ranks entered their collectives, so a rank "
+                "that is late inside of one cannot be told from those that wait there"
+            )
+    return tuple(missing)
 
 
 def _first(flagged: list[Row]) -> Row:
