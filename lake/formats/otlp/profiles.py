@@ -1,4 +1,4 @@
-"""OTLP profiles (v1development), and any OTLP signal in the binary framing of the collector's file exporter.
+"""OTLP profiles (v1development), also as JSON, and any OTLP signal as the collector's file exporter frames it.
 
 The exporter writes every request behind its length in 4 bytes, big-endian (opentelemetry-collector-contrib,
 exporter/fileexporter). A profile request is told by the fields of its profiles, which no other signal has.
@@ -6,12 +6,15 @@ exporter/fileexporter). A profile request is told by the fields of its profiles,
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from lake.errors import Invalid
 from lake.formats.base import Decoded, Format, Problem, Source
+from lake.formats.otlp.documents import read_documents
 from lake.formats.otlp.sniff import binary_signal, wire_fields
 
 NAME: Final = "otlp_profiles"
@@ -23,6 +26,7 @@ _PROFILE: Final = {1: 2, 2: 2, 3: 1, 4: 0, 5: 2, 6: 0, 7: 2}
 _TOLD_BY: Final = frozenset({3, 4})
 """Fields that no record of another signal has with that wire type."""
 _PROFILES_READ: Final = 16
+_JSON: Final = re.compile(rb'"(?:resource_?[Pp]rofiles|string_?[Tt]able)"\s{0,64}:')
 
 
 def is_profiles(head: bytes) -> bool:
@@ -78,7 +82,11 @@ def _first_frame(head: bytes) -> bytes:
 
 
 def _sniff(name: str, head: bytes) -> bool:
-    return is_profiles(head) or is_profiles(_first_frame(head))
+    return _is_json(head) or is_profiles(head) or is_profiles(_first_frame(head))
+
+
+def _is_json(head: bytes) -> bool:
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") and bool(_JSON.search(head))
 
 
 def _sniff_framed(name: str, head: bytes) -> bool:
@@ -105,14 +113,38 @@ def _requests(source: Source, problems: list[Problem]) -> list[memoryview]:
     return found
 
 
+def _json_requests(source: Source, problems: list[Problem]) -> list[bytes]:
+    """The requests of a JSON file in protobuf; a document that is none is left out alone."""
+    from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2
+
+    from lake.formats.otlp.jsonwire import Converter
+
+    documents = read_documents(bytes(source.data))
+    problems += documents.problems
+    converter = Converter(profiles_service_pb2.ExportProfilesServiceRequest.DESCRIPTOR)
+    found = []
+    for number, document in enumerate(documents.found, 1):
+        try:
+            found.append(converter.encode(document))
+        except ValueError as error:
+            problems.append(Problem(message=f"document {number} was left out: {error}", rejected=1))
+    problems += converter.problems()
+    if not found:
+        raise Invalid(problems[0].message if problems else "no profile request in it")
+    return found
+
+
 def _decode(source: Source) -> Decoded:
     from lake.formats.otlp.profile_rows import decode_profiles  # compiled, loaded only when needed
 
-    if is_profiles(bytes(source.data[: 1 << 16])):
+    head = bytes(source.data[: 1 << 16])
+    if is_profiles(head):
         return decode_profiles(source, source.data)
     problems: list[Problem] = []
     parts = []
-    for number, request in enumerate(_requests(source, problems), 1):
+    requests: Sequence[bytes | memoryview]
+    requests = _json_requests(source, problems) if _is_json(head) else _requests(source, problems)
+    for number, request in enumerate(requests, 1):
         try:
             parts.append(decode_profiles(source, request))
         except Invalid as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any
 
 import pytest
+from google.protobuf.json_format import MessageToDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
@@ -130,6 +132,24 @@ def test_a_sample_that_is_wrong_is_rejected_alone() -> None:
     texts = " | ".join(problem.message for problem in result.problems)
     for part in ("different number", "does not have, first is sample 4", "neither values", "1 frames name", "1 refer"):
         assert part in texts
+
+
+def test_json() -> None:
+    document = MessageToDict(request())
+    profile = document["resourceProfiles"][0]["scopeProfiles"][0]["profiles"][0]
+    profile["profileId"] = bytes(range(16)).hex()  # ids are hex in OTLP JSON
+    for link in document["dictionary"]["linkTable"][1:]:
+        link |= {"traceId": f"{1:032x}", "spanId": f"{2:016x}"}
+    text = json.dumps(document).encode()
+    assert recognise("x", text) is PROFILES
+    expected, found = decoded(request().SerializeToString()), decoded(text + b"\n" + text)
+    assert found.tables["stacks"].drop_columns("evidence_ref") == expected.tables["stacks"].drop_columns("evidence_ref")
+    assert found.tables["samples"].num_rows == 10
+    half = found.tables["samples"].slice(0, 5).drop_columns("evidence_ref")
+    assert half == expected.tables["samples"].drop_columns("evidence_ref")
+    assert decoded(text + b'\n{"resourceProfiles": 5}').rejected == 1
+    with pytest.raises(Invalid):
+        decoded(b'{"resourceProfiles": 5}')
 
 
 def test_framed_requests() -> None:
