@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from lake.catalog import open_catalog
 from lake.catalog.contract import Catalog
 from lake.errors import Corrupt, Invalid, NotFound
 from lake.ingest.pipeline import ingest
-from lake.ingest.report import Report
+from lake.ingest.report import Progress, Report
 from lake.ingest.sources import CATALOG_FILE
 from lake.query.engine import Engine
 from lake.query.export import Selection
@@ -94,8 +94,12 @@ class Lake:
         attempt: int | None = None,
         rank: int | None = None,
         step: int | None = None,
+        jobs: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
     ) -> Report:
         """Take files and folders; the options say what a file does not say itself.
+
+        `jobs` files are decoded at a time, None as many as there are processors; `progress` is told how far it is.
 
         Raises:
             Invalid: a path does not exist.
@@ -103,7 +107,15 @@ class Lake:
         """
         named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         options = Identity(run_id=run, attempt_id=attempt, rank_id=rank, step_id=step)
-        return ingest(named, options, catalog=self.catalog, store=self.store, settings=self.settings)
+        return ingest(
+            named,
+            options,
+            catalog=self.catalog,
+            store=self.store,
+            settings=self.settings,
+            jobs=jobs,
+            progress=progress,
+        )
 
     def sql(self, query: str, params: Mapping[str, Any] | Sequence[Any] | None = None) -> Result:
         """The result of one SQL statement, with `$name` or `$1` parameters.

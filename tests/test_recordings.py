@@ -29,7 +29,7 @@ RUNS = {
 Document = dict[str, Any]
 WITHOUT_ROWS = {"gpu_breakdown"}
 """Functions whose example has no rows here: the recorded job ran on CPUs."""
-NOT_RECORDED = {"read_perfetto"}
+NOT_RECORDED = {"read_perfetto", "read_metrics", "read_nccl"}
 """Functions whose example names a file that the recordings do not have."""
 
 

@@ -25,6 +25,21 @@ class FileReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far an ingestion is; files that are no telemetry or not recognised are not counted."""
+
+    files: int
+    files_done: int
+    bytes: int
+    """as they are stored"""
+    bytes_done: int
+    rows: int
+    """rows added so far"""
+    current: str | None
+    """path of the file whose turn it is; None when all are done"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What became of every file, in the order in which the files were named and found."""
 
@@ -51,6 +66,13 @@ class Report:
     def counts(self) -> dict[str, int]:
         """Number of files by status."""
         return dict(Counter(file.status for file in self.files))
+
+    def formats(self) -> dict[str, dict[str, int]]:
+        """Number of files by format and status; files of no known format are under `unknown`."""
+        counts: dict[str, Counter[str]] = {}
+        for file in self.files:
+            counts.setdefault(file.format or "unknown", Counter())[file.status] += 1
+        return {name: dict(counts[name]) for name in sorted(counts)}
 
     def as_dict(self) -> dict[str, Any]:
         """The document of `lake ingest --format json`."""

@@ -49,9 +49,9 @@ class Reader:
 
 
 _PROFILES: Final = frozenset(
-    {"pprof", "pyspy", "collapsed", "speedscope", "perf_script", "cpuprofile", "otlp_profiles", "instruments"}
+    {"pprof", "pyspy", "collapsed", "speedscope", "perf_script", "cpuprofile", "otlp_profiles"}
 )
-_LOGS: Final = frozenset({"stdout", "kernel_log", "mlperf", "megatron", "torchelastic", "slurm_accounting"})
+_LOGS: Final = frozenset({"stdout", "kernel_log", "fabric_manager", "slurm"})
 READERS: Final = {
     "read_evidence": Reader(
         None, "spans", "an object of any format that can be ingested", "lake.formats", "ev:0db8150d7eb7ab2d"
@@ -80,11 +80,25 @@ READERS: Final = {
         _PROFILES, "samples", "a profile of stacks", "pprof, py-spy, perf and others", "ev:0983dd17ad8163ef"
     ),
     "read_otlp": Reader(
-        frozenset({"otlp_traces", "otlp_metrics", "otlp_logs", "otlp_json", "otlp_profiles"}),
+        frozenset({"otlp_traces", "otlp_metrics", "otlp_logs", "otlp_json", "otlp_profiles", "otlp_framed"}),
         "spans",
         "an OTLP request or a file of them",
         "OpenTelemetry protocol",
         "ev:fa6d9fbbce304364",
+    ),
+    "read_metrics": Reader(
+        frozenset({"openmetrics", "prometheus"}),
+        "metrics",
+        "a scrape of metrics",
+        "OpenMetrics, Prometheus text format",
+        "metrics.prom",
+    ),
+    "read_nccl": Reader(
+        frozenset({"nccl_ras", "nccl_inspector"}),
+        "collectives",
+        "what NCCL says of its communicators",
+        "NCCL RAS and Inspector JSON",
+        "ras.json",
     ),
     "read_log": Reader(
         _LOGS, "logs", "the output of a job's processes", "glog, Python logging, torchelastic", "ev:9236e72eb79d3380"

@@ -231,9 +231,8 @@ def test_the_cache_is_bounded() -> None:
     assert cache.get(("c",)) is not None
 
 
-def test_every_format_has_a_reader() -> None:
-    """Formats that only state facts have no rows to read."""
-    facts = {"topology", "manifest", "scheduler"}
+def test_the_formats_of_readers_are_formats() -> None:
+    """A format that no reader names, such as those of facts, is for `read_evidence`."""
     named = {kind for reader in READERS.values() for kind in reader.formats or ()}
-    assert {"kineto", "chrome", "pyspy", "collapsed", "stdout", "flight_recorder"} <= named
-    assert facts.isdisjoint(named)
+    assert named <= {kind.name for kind in FORMATS}
+    assert {"kineto", "chrome", "perfetto", "pprof", "stdout", "flight_recorder"} <= named
