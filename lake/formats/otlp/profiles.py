@@ -94,10 +94,10 @@ def _sniff_framed(name: str, head: bytes) -> bool:
     return bool(first) and binary_signal(name, first) is not None
 
 
-def _requests(source: Source, problems: list[Problem]) -> list[memoryview]:
+def _requests(source: Source, problems: list[Problem]) -> Sequence[bytes | memoryview]:
     """The framed requests; what follows a broken frame is left out."""
     data = memoryview(source.data)
-    found = []
+    found: list[bytes | memoryview] = []
     position = 0
     while position < len(data):
         size = int.from_bytes(data[position : position + _LENGTH_BYTES], "big")
@@ -113,7 +113,7 @@ def _requests(source: Source, problems: list[Problem]) -> list[memoryview]:
     return found
 
 
-def _json_requests(source: Source, problems: list[Problem]) -> list[bytes]:
+def _json_requests(source: Source, problems: list[Problem]) -> Sequence[bytes | memoryview]:
     """The requests of a JSON file in protobuf; a document that is none is left out alone."""
     from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2
 
@@ -122,7 +122,7 @@ def _json_requests(source: Source, problems: list[Problem]) -> list[bytes]:
     documents = read_documents(bytes(source.data))
     problems += documents.problems
     converter = Converter(profiles_service_pb2.ExportProfilesServiceRequest.DESCRIPTOR)
-    found = []
+    found: list[bytes | memoryview] = []
     for number, document in enumerate(documents.found, 1):
         try:
             found.append(converter.encode(document))
@@ -142,7 +142,6 @@ def _decode(source: Source) -> Decoded:
         return decode_profiles(source, source.data)
     problems: list[Problem] = []
     parts = []
-    requests: Sequence[bytes | memoryview]
     requests = _json_requests(source, problems) if _is_json(head) else _requests(source, problems)
     for number, request in enumerate(requests, 1):
         try:
