@@ -40,6 +40,7 @@ class Packets:
     salvaged: bool = False
     handled: set[int] = field(default_factory=set)
     """fields whose payloads somebody read"""
+    _by_field: dict[int, Ints] = field(default_factory=dict)
 
     def column(self, number: int) -> Ints:
         """One column of the heads."""
@@ -48,7 +49,12 @@ class Packets:
     def of(self, number: int) -> Ints:
         """The packets with payload field `number`, in file order."""
         self.handled.add(number)
-        return np.flatnonzero(self.heads[:, walk.FIELD] == number)
+        if not self._by_field:
+            fields = np.ascontiguousarray(self.heads[:, walk.FIELD])
+            order = np.argsort(fields, kind="stable")
+            numbers, starts = np.unique(fields[order], return_index=True)
+            self._by_field = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
+        return self._by_field.get(number, np.zeros(0, np.int64))
 
 
 @dataclass(slots=True)

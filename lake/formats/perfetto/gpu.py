@@ -174,12 +174,14 @@ class Gpu:
         back = ~forward[spec[order]]
         source = np.where(back & ~last, later, order)
         ends = back & last
-        self._context.stream.counters.add(
+        rows = self._context.stream.counters.add(
             len(order), ts=ts[order], order=in_packet(packet[good][order], np.arange(len(order)) & 0xFFFF),
             name=take(name, spec[order]), value=np.where(ends, 0.0, value[source]),
             whole=np.where(ends, 0, integer[source]), exact=ends | exact[source], unit=take(unit, spec[order]),
             label=text("gpu ", batch.numbers("gpu_id")[row[good]][order]),
         )  # fmt: skip
+        number = batch.numbers("counter_id", node)[good][order]
+        self._context.stream.counter_attributes.add(rows, "counter_id", "i", pa.array(number))
 
     def _counter_specs(self, batch: Batch, packet: Ints, row: Ints) -> tuple[Ints, list[str], list[str], Any]:
         """Per value the number of its description (-1: none), and name, unit and direction of all descriptions."""

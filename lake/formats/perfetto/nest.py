@@ -18,6 +18,8 @@ DUR, CLOSED, PARENT, DEPTH, UNDER, FIRST, LAST = range(7)
 """Columns of slices: duration, 1 when it has one, parent or -1, depth, the one below in its stack, both events."""
 FLOW_BEGIN, FLOW_STEP, FLOW_END, FLOW_CLOSE, FLOW_TOUCH = range(5)
 """Kinds of flow operations; a touch begins a flow, or steps it when it has begun."""
+MAX_COMPARED = 4096
+"""Entries of one row that are compared with each other: what an attacker may make it cost is bounded."""
 
 
 @njit(cache=True, nogil=True)
@@ -169,3 +171,18 @@ def link(kinds: Any, flows: Any, slices: Any, flow_count: int) -> Any:
         elif kind != FLOW_END:
             at[flow] = here
     return arrows[:count], orphans, again
+
+
+@njit(cache=True, nogil=True)
+def last_of_keys(owners: Any, keys: Any) -> Any:
+    """Which entries, in order of their owners, are the last of their key in their row; negative owners have none."""
+    kept = np.ones(len(owners), np.bool_)
+    start = 0
+    for k in range(len(owners)):
+        if k > 0 and owners[k] != owners[k - 1]:
+            start = k
+        kept[k] = owners[k] >= 0
+        for j in range(max(start, k - MAX_COMPARED), k):
+            if keys[j] == keys[k]:
+                kept[j] = False
+    return kept

@@ -60,9 +60,9 @@ def constant(text: str | None, count: int) -> pa.Array:
 
 
 def take(texts: Any, rows: Ints) -> pa.Array:
-    """Texts by row, null where the row is negative."""
+    """Texts by row, null where there is no such row."""
     array = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
-    return array.take(pa.array(rows, mask=rows < 0))
+    return array.take(pa.array(rows, mask=(rows < 0) | (rows >= len(array))))
 
 
 class Parts:

@@ -13,7 +13,7 @@ from lake.formats.base import Decoded, Source
 from lake.formats.columns import attribute_columns, conform, derived_ids, fill_identity
 from lake.formats.perfetto.callstacks import Callstacks
 from lake.formats.perfetto.context import Context
-from lake.formats.perfetto.processes import ORDER_SHIFT
+from lake.formats.perfetto.nest import last_of_keys
 from lake.formats.perfetto.profiles import Profiles
 from lake.formats.perfetto.stream import NO_TEXT, Entries, Parts, Slices, constant, take
 from lake.formats.vocabulary import classify
@@ -200,14 +200,9 @@ def _maps(entries: Entries, more: Any, rows: int) -> dict[str, Any]:
     keys, values = pa.concat_arrays([own[1], more[1]]), pa.concat_arrays([own[2], more[2]])
     letters = np.concatenate((own[3], more[3]))
     codes = np.asarray(pc.dictionary_encode(keys).indices, np.int64)
-    order = np.lexsort((np.arange(len(owner)), codes, owner))
-    pair = (owner << ORDER_SHIFT) | codes
-    last = np.concatenate((pair[order][1:] != pair[order][:-1], [True])) if len(order) else np.zeros(0, np.bool_)
-    kept = np.zeros(len(owner), np.bool_)
-    kept[order[last]] = True
-    kept &= owner >= 0
-    chosen = np.flatnonzero(kept)
-    chosen = chosen[np.argsort(owner[chosen], kind="stable")]
+    # Entries come in runs that are in order of their rows: a merging sort is quick on them.
+    order = np.argsort(owner, kind="stable")
+    chosen = order[last_of_keys(owner[order], codes[order])]
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(np.bincount(owner[chosen], minlength=rows), out=offsets[1:])
     at = pa.array(chosen)

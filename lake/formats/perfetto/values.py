@@ -88,8 +88,8 @@ class Values:
         if len(grows):
             packet = events.batch.packet[row[grows]]
             generation = context.sequences.generation[packet]
-            order = np.lexsort((self._place[known][grows], packet, track[grows], generation))
-            group = np.unique(np.stack([generation, track[grows]], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+            group = generation * len(tracks.uuids) + track[grows]
+            order = np.lexsort((self._place[known][grows], packet, group))
             chosen = grows[order]
             never = np.zeros(len(chosen), np.bool_)
             for column in (whole, real):
