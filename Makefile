@@ -36,7 +36,7 @@ format: install ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: install ## regenerate docs/functions.md, docs/tables.md, docs/cli.md
+docs: install ## regenerate functions.md, tables.md, cli.md in docs and the console output of README and guide
 	COLUMNS=100 $(BIN)/python docs/generate.py
 
 bench: install ## print ratios against peers and limits, one run each

@@ -20,10 +20,8 @@ def main() -> None:
             rows = ", ".join(f"{count} {table}" for table, count in sorted(report.rows.items()))
             print(f"ingested {folder.name}: {taken} files taken, {known} known already; {rows or 'no new rows'}")
         print()
-        for (run_id,) in (
-            here.sql("SELECT run_id FROM runs ORDER BY run_id").arrow().select([0]).to_pandas().itertuples(index=False)
-        ):
-            print(incident_text(here.resolve(run=run_id)))
+        for run in here.sql("SELECT run_id FROM runs ORDER BY run_id").rows():
+            print(incident_text(here.resolve(run=run["run_id"])))
     print("the lake is in ./.lake; go on with: .venv/bin/lake sql   or   .venv/bin/lake resolve --run run-slow-01")
 
 

@@ -264,6 +264,43 @@ TABLES: Final = MappingProxyType(
     }
 )
 
+MEANINGS: Final = MappingProxyType(
+    {
+        "run_id": "training or serving run; null when no file and no option says it",
+        "attempt_id": "launch of the run, from 0; a restart is another attempt",
+        "step_id": "optimizer step; null outside all steps",
+        "rank_id": "global rank",
+        "host_id": "host, from the row or from the placement of the rank at that time",
+        "gpu_uuid": "device, from the row or from the placement of the rank at that time",
+        "nic_id": "network interface, likewise",
+        "communicator_id": "process group; one value means one group within an attempt",
+        "topology_version": "version of the placement",
+        "checkpoint_id": "checkpoint that the row speaks of",
+        "source": "what told it: otlp, kineto, chrome, flight_recorder, pyspy, stdout, scheduler, …; several sources "
+        "may describe the same time, so never sum over sources",
+        "evidence_ref": "raw object the row was read from",
+        "ts": "time, or begin, in UTC; null when not known",
+        "dur": "duration in ns; null when not known or not ended",
+        "category": "step, phase, io, collective, p2p, gc, kernel, cpu_op, …: the same words for every source",
+        "phase": "forward, backward, optimizer, data_load, pp_send, dp_allreduce, …; null outside all phases",
+        "track": "thread or stream in the source's own words",
+        "correlation_id": "what joins a launch and the kernel it launched",
+        "seq": "sequence number in the communicator, or of a signature in its step",
+        "state": "state that the source recorded, such as scheduled, started or completed",
+        "value": "number of a metric, weight of a sample, or digest of a signature",
+        "value_int": "the exact number where the source sent an integer",
+        "stack_id": "hash of the frames, joins samples and collectives to stacks",
+        "frames": "outermost frame first",
+        "timeout_ns": "time limit of the operation in ns",
+        "attributes": "everything that has no column of its own, as text: attributes['key']",
+        "attribute_types": "one letter for the original type of each attribute",
+        "service": "service.name of the sender",
+        "scope_name": "instrumentation scope",
+        "scope_version": "version of the instrumentation scope",
+    }
+)
+"""What a column means, where its name alone does not say it; the same name means the same in every table."""
+
 IDENTITY_ALIASES: Final = MappingProxyType(
     {
         "run_id": ("run_id", "run.id", "train.run_id", "train.run.id", "job.run_id", "RUN_ID", "TORCHELASTIC_RUN_ID"),

@@ -57,6 +57,27 @@ _COLUMNS: Final = MappingProxyType(
     }
 )
 
+MEANINGS: Final = MappingProxyType(
+    {
+        "runs": "every run that a file named",
+        "attempts": "every launch of a run: when, how it ended, what it resumed from",
+        "placements": "which host and device a rank had, from when to when, and its parallel coordinates",
+        "communicators": "process groups and their global ranks",
+        "clocks": "known offsets between clocks",
+        "checkpoints": "checkpoints of an attempt, the step they hold and the one they descend from",
+        "checkpoint_shards": "files of a checkpoint and their digests, as manifest and log tell them",
+        "nodes": "last reported health of a host",
+        "evidence": "raw objects, what they are bound to and where they are stored",
+        "coverage": "which object gave how many rows of which table, over which time, and how many were rejected",
+        "incidents": "answers of resolve that were stored",
+        "findings": "findings of these, with their status, SQL and evidence",
+        "verification_tasks": "tests that would settle a finding",
+        "actions": "what an answer advises: devices to leave out, whether to retry, where to resume",
+        "files": "published Parquet files and the ranges they cover",
+    }
+)
+"""What a relation holds, for people."""
+
 
 def schema(name: str) -> pa.Schema:
     """Arrow schema of a relation.

@@ -24,6 +24,8 @@ from lake.cli.render import write_rows
 from lake.cli.statements import finished, split
 from lake.embedded import Lake
 from lake.errors import LakeError
+from lake.query.views import VIEWS
+from lake.schemas import MEANINGS, TABLES
 
 _PROMPT: Final = "lake> "
 _CONTINUED: Final = "  ... "
@@ -85,6 +87,8 @@ class Console:
     def take(self, text: str) -> None:
         """Run what was entered; an error is printed and ends nothing."""
         stripped = text.strip()
+        if (last := stripped.rpartition("\n")[2].strip()) in ("\\q", "\\?"):
+            stripped = last
         try:
             if stripped.startswith("\\"):
                 name, _, argument = stripped.rstrip(";").partition(" ")
@@ -113,11 +117,17 @@ class Console:
         if argument != "\\d":
             columns = self._lake.engine.columns(argument)
             names, types = [name for name, _ in columns], [kind for _, kind in columns]
-            write_rows(pa.table({"column": names, "type": types}), "table")
+            signal = argument in TABLES or argument in VIEWS
+            meanings = [MEANINGS.get(name, "") if signal else "" for name in names]
+            write_rows(pa.table({"column": names, "type": types, "meaning": meanings}), "table")
+            if argument in VIEWS:
+                print(VIEWS[argument].doc)
             return
         rows = {table["table"]: table["rows"] for table in self._lake.status()["tables"]}
         names = self._lake.engine.tables()
-        write_rows(pa.table({"table": names, "rows": pa.array([rows.get(name) for name in names])}), "table")
+        kinds = ["view" if name in VIEWS else "table" if name in TABLES else "catalog" for name in names]
+        counts = pa.array([rows.get(name) for name in names], pa.int64())
+        write_rows(pa.table({"table": names, "kind": kinds, "rows": counts}), "table")
 
     def _functions(self, argument: str) -> None:
         where = "" if argument == "\\df" else " WHERE name = $name"
@@ -159,6 +169,8 @@ def _keys() -> KeyBindings:
     @Condition
     def ready() -> bool:
         text = get_app().current_buffer.text
+        if text.rpartition("\n")[2].strip() in ("\\q", "\\?"):  # also where a statement was begun
+            return True
         return not text.strip() or text.lstrip().startswith("\\") or finished(text) or text.strip() in ("quit", "exit")
 
     @keys.add("enter", filter=ready)

@@ -45,8 +45,24 @@ def test_errors_and_unknown_commands_end_nothing(lake: Lake, capsys: pytest.Capt
 
 def test_commands_describe_tables_and_functions(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     out = type_in(lake, "\\d\r\\d samples\r\\df\r\\df stragglers\r\\timing\rselect 1;\r\\?\r\\q\r", capsys)
-    for expected in ("samples", "evidence", "stack_id", "stragglers(run_id", "timing is on", "time: ", "\\q"):
+    for expected in (
+        "samples",
+        "evidence",
+        "stack_id",
+        "stragglers(run_id",
+        "timing is on",
+        "time: ",
+        "\\q",
+        "weight of a sample",
+    ):
         assert expected in out
+
+
+def test_help_and_leaving_work_in_the_middle_of_a_statement(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    out = type_in(lake, "select 1 as begun\r\\?\rselect 2 as begun\r\\q\rselect 3 as later;\r", capsys)
+    assert "show how long" in out
+    assert "error" not in out
+    assert "later" not in out
 
 
 def test_ctrl_c_clears_the_line_and_ctrl_d_leaves(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
