@@ -14,6 +14,7 @@ from lake.udf import (
     step_breakdown,
     stragglers,
     wait_roots,
+    xid_catalogue,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "step_breakdown",
     "stragglers",
     "wait_roots",
+    "xid_catalogue",
 ]
