@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -28,6 +28,10 @@ class Source:
     settings: Settings = field(default_factory=Settings)
     wanted: frozenset[str] | None = None
     """Tables that the caller reads, None for all; a decoder may leave out others and their problems"""
+    in_parts: bool = False
+    """Whether the caller takes `Decoded.parts`; if not, a decoder gives whole tables"""
+    release: Callable[[], None] = lambda: None
+    """A decoder calls it when it has gone through a stretch of `data`, which may then leave memory until read again"""
 
     def wants(self, table: str) -> bool:
         """Whether the caller reads a table."""
@@ -72,6 +76,8 @@ class Decoded:
     """
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
+    parts: Iterator[tuple[str, pa.Table]] | None = None
+    """further rows, part by part as (table, rows), to be gone through once; `problems` may grow meanwhile"""
     facts: list[Fact] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     identity: Identity = field(default_factory=Identity)

@@ -12,7 +12,7 @@ from lake.formats.chrome.text import KEY_PREFIXES, MapSource, map_bounds, map_pl
 from lake.formats.columns import attribute_columns
 from lake.schemas import ATTRIBUTES
 
-PIECE_BYTES: Final = 64 << 20
+PIECE_BYTES: Final = 32 << 20
 """Greatest size of the text of one piece of the result, unless a single row is larger."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -54,48 +54,56 @@ class Categories:
     """Category of each slice and the phase its own name tells, as texts with one number per row (-1: null)."""
 
     names: list[str]
-    category: npt.NDArray[np.int64]
+    category: npt.NDArray[np.int32]
     phases: list[str]
-    phase: npt.NDArray[np.int64]
+    phase: npt.NDArray[np.int32]
 
-    def column(self) -> pa.Array:
-        """The column `category`."""
-        return _take(self.names, self.category)
+    def column(self, rows: npt.NDArray[np.int64]) -> pa.Array:
+        """The column `category` of `rows`."""
+        return _take(self.names, self.category[rows])
 
-    def phase_column(self, phase: npt.NDArray[np.int64]) -> pa.Array:
+    def phase_column(self, phase: npt.NDArray[np.int32]) -> pa.Array:
         """Texts of phase numbers."""
         return _take(self.phases, phase)
 
     def of(self, *names: str) -> npt.NDArray[np.bool_]:
         """Whether each row has one of these categories."""
-        return np.isin(self.category, [at for at, name in enumerate(self.names) if name in names])
+        return _among(self.category, [at for at, name in enumerate(self.names) if name in names])
 
 
-def _take(texts: list[str], numbers: npt.NDArray[np.int64]) -> pa.Array:
+def _among(numbers: npt.NDArray[Any], chosen: list[int]) -> npt.NDArray[np.bool_]:
+    """Whether each number, -1 or one of few, is chosen."""
+    table = np.zeros(int(numbers.max(initial=0)) + 2, np.bool_)
+    table[[at for at in chosen if at < len(table) - 1]] = True
+    chosen_rows: npt.NDArray[np.bool_] = table[numbers]
+    return chosen_rows
+
+
+def _take(texts: list[str], numbers: npt.NDArray[np.int32]) -> pa.Array:
     return pa.array(texts, pa.string()).take(pa.array(numbers, mask=numbers < 0))
 
 
-def categorise(words: Words, cat: npt.NDArray[np.int64], name: npt.NDArray[np.int64], *, kineto: bool) -> Categories:
+def categorise(words: Words, cat: npt.NDArray[np.int32], name: npt.NDArray[np.int32], *, kineto: bool) -> Categories:
     """Categories of slices from the words of their `cat` and `name`.
 
     In a Kineto trace the vocabulary speaks for annotations, and for steps among operators (as traces of 2021 have
     them); elsewhere for every name. A category it does not know stays as it is.
     """
-    known = words.text.take(pa.array(np.unique(cat[cat >= 0]))).to_pylist()
+    known = words.text.take(pa.array(words.distinct(cat))).to_pylist()
     mapped = {text: KINETO.get(text.lower(), text) if kineto else text for text in known}
     names = sorted({*mapped.values(), "step", "phase", "collective", "p2p", "io", "gc"})
     number = {text: at for at, text in enumerate(names)}
-    of_cat = np.full(len(words.text) + 1, -1, np.int64)
-    of_cat[np.unique(cat[cat >= 0])] = [number[mapped[text]] for text in known]
+    of_cat = np.full(len(words.text) + 1, -1, np.int32)
+    of_cat[words.distinct(cat)] = [number[mapped[text]] for text in known]
     category = of_cat[cat]
 
     def are(which: frozenset[str]) -> npt.NDArray[np.bool_]:
-        return np.isin(category, [number[text] for text in which if text in number])
+        return _among(category, [number[text] for text in which if text in number])
 
     asked = (
         are(_NAMED_BY_VOCABULARY | _PHASE_ONLY | _STEP_ONLY) | (category < 0) if kineto else np.ones(len(cat), np.bool_)
     )
-    told, phases, phase = _vocabulary(words, np.where(asked, name, -1), number)
+    told, phases, phase = _vocabulary(words, np.where(asked, name, np.int32(-1)), number)
     if kineto:
         step_only, phase_only = are(_STEP_ONLY), are(_PHASE_ONLY)
         told[phase_only | (step_only & (told != number["step"]))] = -1
@@ -104,14 +112,14 @@ def categorise(words: Words, cat: npt.NDArray[np.int64], name: npt.NDArray[np.in
 
 
 def _vocabulary(
-    words: Words, name: npt.NDArray[np.int64], number: dict[str, int]
-) -> tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.int64]]:
-    distinct = np.unique(name[name >= 0])
+    words: Words, name: npt.NDArray[np.int32], number: dict[str, int]
+) -> tuple[npt.NDArray[np.int32], list[str], npt.NDArray[np.int32]]:
+    distinct = words.distinct(name)
     categories, phases = classify(words.text.take(pa.array(distinct)))
     texts = sorted({text for text in phases.to_pylist() if text is not None})
     at = {text: position for position, text in enumerate(texts)}
-    category_of = np.full(len(words.text) + 1, -1, np.int64)
+    category_of = np.full(len(words.text) + 1, -1, np.int32)
     category_of[distinct] = [-1 if text is None else number[text] for text in categories.to_pylist()]
-    phase_of = np.full(len(words.text) + 1, -1, np.int64)
+    phase_of = np.full(len(words.text) + 1, -1, np.int32)
     phase_of[distinct] = [-1 if text is None else at[text] for text in phases.to_pylist()]
     return category_of[name], texts, phase_of[name]

@@ -17,6 +17,8 @@ _NAME, _GROUP, _DTYPE, _NELEMS = "Collective name", "Process Group Name", "dtype
 _SEQ: Final = ("Seq",)
 _PEER: Final = ("Dst Rank", "Src Rank")
 _BYTES: Final = ("bytes",)
+ARGS: Final = (_NAME, _GROUP, _DTYPE, _NELEMS, *_SEQ, *_PEER, *_BYTES)
+"""Keys that tell of an operation."""
 _SIZES: Final = {
     **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
     **dict.fromkeys(("Half", "BFloat16", "Short", "UInt16"), 2),
@@ -29,20 +31,20 @@ _P2P: Final = frozenset({"send", "recv", "isend", "irecv"})
 
 
 class Operations:
-    """What each span row says of a collective operation; arrays have one entry per span row."""
+    """What some span rows say of a collective operation; arrays have one entry per row of `span`, which ascends."""
 
     def __init__(self, events: Events, slices: Slices) -> None:
-        rows = len(slices.event)
         self._events, self._slices = events, slices
-        args = events.args(slices.event, (_NAME, _GROUP, _DTYPE, _NELEMS, *_SEQ, *_PEER, *_BYTES))
-        nothing = np.full(rows, -1, np.int64)
+        self.span = np.flatnonzero(events.has_kept(slices.event))
+        args = events.args(slices.event[self.span], ARGS)
+        nothing = np.full(len(self.span), -1, np.int64)
         self.op = self._text(args.get(_NAME, nothing))
         named = np.asarray(self.op.is_valid())
         self.communicator = self._text(np.where(named, args.get(_GROUP, nothing), -1))
         self.dtype = self._text(np.where(named, args.get(_DTYPE, nothing), -1))
         self.seq, self.has_seq = self._first(args, _SEQ, named)
         self.peer, self.has_peer = self._first(args, _PEER, named)
-        self.bytes, self.has_bytes = self._first(args, _BYTES, np.ones(rows, np.bool_))
+        self.bytes, self.has_bytes = self._first(args, _BYTES, np.ones(len(named), np.bool_))
         elements, counted = events.integers(np.where(named, args.get(_NELEMS, nothing), -1))
         size = np.array([_SIZES.get(text, 0) for text in self.dtype.dictionary.to_pylist()] + [0], np.int64)
         width = size[self.dtype.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
@@ -50,11 +52,11 @@ class Operations:
         self.bytes = np.where(usable, np.where(usable, elements, 0) * width, self.bytes)
         self.has_bytes |= usable
 
-    def _text(self, entries: npt.NDArray[np.int64]) -> pa.DictionaryArray:
-        return token_text(self._events.buffer, self._events.entry_spans(entries)).dictionary_encode()
+    def _text(self, entries: npt.NDArray[Any]) -> pa.DictionaryArray:
+        return token_text(self._events.buffer, self._events.spans(entries)).dictionary_encode()
 
     def _first(
-        self, args: dict[str, npt.NDArray[np.int64]], keys: tuple[str, ...], where: npt.NDArray[np.bool_]
+        self, args: dict[str, npt.NDArray[np.int32]], keys: tuple[str, ...], where: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         value, known = np.zeros(len(where), np.int64), np.zeros(len(where), np.bool_)
         for key in keys:
@@ -63,14 +65,27 @@ class Operations:
                 value, known = np.where(good, found, value), known | good
         return value, known
 
-    def rows(self) -> npt.NDArray[np.int64]:
-        """Span rows that are one numbered operation on a device each."""
-        return np.flatnonzero(np.asarray(self.op.is_valid()) & self.has_seq & self._slices.categories.of("kernel"))
+    def span_columns(self, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Columns of the table `spans` of its `rows`."""
+        if not len(self.span):
+            return {}
+        at = np.minimum(np.searchsorted(self.span, rows), len(self.span) - 1)
+        hit = self.span[at] == rows
+        return {
+            "communicator_id": self.communicator.cast(pa.string()).take(pa.array(at, mask=~hit)),
+            "seq": pa.array(self.seq[at], mask=~(hit & self.has_seq[at])),
+            "bytes": pa.array(self.bytes[at], mask=~(hit & self.has_bytes[at])),
+        }
 
-    def columns(self, span_ids: pa.Array) -> dict[str, Any]:
-        """Columns of the table `collectives` but identity and attributes."""
-        rows = self.rows()
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Entries that are one numbered operation on a device each."""
+        kernel = self._slices.categories.of("kernel")[self.span]
+        return np.flatnonzero(np.asarray(self.op.is_valid()) & self.has_seq & kernel)
+
+    def columns(self, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Columns of the table `collectives` of entries `rows` but identity, attributes and span ids."""
         take = pa.array(rows)
+        span = self.span[rows]
         names = self.op.cast(pa.string()).take(take)
         fits = np.abs(self.peer[rows]) < 1 << 31
         slices = self._slices
@@ -82,10 +97,9 @@ class Operations:
             "peer": pa.array(np.where(fits, self.peer[rows], 0), mask=~(self.has_peer[rows] & fits)),
             "dtype": self.dtype.cast(pa.string()).take(take),
             "bytes": pa.array(self.bytes[rows], mask=~self.has_bytes[rows]),
-            "state": pa.array(np.where(slices.closed[rows], "completed", "started").tolist(), pa.string()),
-            "started_at": slices.ts[rows].view("datetime64[ns]"),
-            "completed_at": pa.array(slices.end[rows].view("datetime64[ns]"), mask=~slices.closed[rows]),
-            "span_id": span_ids.take(take),
+            "state": pa.array(np.where(slices.closed[span], "completed", "started").tolist(), pa.string()),
+            "started_at": slices.ts[span].view("datetime64[ns]"),
+            "completed_at": pa.array(slices.end(span).view("datetime64[ns]"), mask=~slices.closed[span]),
         }
 
 

@@ -2,55 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.formats.base import Problem
 from lake.formats.chrome import tokens
-from lake.formats.chrome.events import Events
+from lake.formats.chrome.events import Events, integers, value_spans
 from lake.formats.chrome.text import token_text
+
+_NUMBER: Final = r"^[+-]?(\d+\.?\d*([eE][+-]?\d+)?|NaN|Infinity)$"
+_PIECE_ROWS: Final = 1 << 16
 
 
 class Counters:
-    """Rows of `metrics`: `event` of each and the entry of its `args` that holds the value."""
+    """Rows of `metrics`: `event` of each, its name and its value."""
 
     def __init__(self, events: Events, problems: list[Problem]) -> None:
         counter = events.of_phase(b"C")
-        ranges = events.entry_ranges(counter)
-        length = ranges[:, 1] - ranges[:, 0]
-        owner = np.repeat(np.arange(len(counter)), length)
-        first = np.repeat(ranges[:, 0] - np.concatenate([[0], np.cumsum(length)[:-1]])[: len(length)], length)
-        entry = np.arange(int(length.sum())) + first
-        in_args = (events.index.entries[entry, 1] >> 32 & 1) == 1
-        owner, entry = owner[in_args], entry[in_args]
-        text = token_text(events.buffer, events.entry_spans(entry))
-        number = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*([eE][+-]?\d+)?|NaN|Infinity)$").fill_null(False)
-        good = number.to_numpy(zero_copy_only=False)
-        if not good.all():
-            bad = int(np.count_nonzero(~good))
+        self.event, self._key = np.empty(0, np.int64), np.empty(0, np.int64)
+        texts: list[pa.Array] = [pa.array([], pa.string())]
+        whole: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]] = []
+        found, keys, bad = [self.event], [self._key], 0
+        for first in range(0, len(counter), _PIECE_ROWS):
+            piece = counter[first : first + _PIECE_ROWS]
+            entries, ends = events.entries(piece)
+            owner = np.repeat(piece, np.diff(ends, prepend=0))
+            in_args = (entries[:, 1] >> 32 & 1) == 1
+            spans = value_spans(entries, np.flatnonzero(in_args))
+            text = token_text(events.buffer, spans)
+            number = pc.match_substring_regex(text, _NUMBER).fill_null(False)
+            good = number.to_numpy(zero_copy_only=False)
+            bad += int(np.count_nonzero(~good))
+            found.append(owner[in_args][good].astype(np.int64))
+            keys.append(entries[in_args][good, 1] >> 33)
+            texts.append(text.filter(number))
+            whole.append(integers(events.buffer, spans[good]))
+        self.event, self._key = np.concatenate(found), np.concatenate(keys)
+        self._value = pc.replace_substring(pa.chunked_array(texts), "Infinity", "inf").cast(pa.float64())
+        self._whole = [np.concatenate(parts) for parts in zip(*whole, strict=True)] or [self.event, self.event > 0]
+        self._name = self._names(events)
+        if bad:
             problems.append(Problem(message=f"{bad} counter values are no numbers and were not taken", rejected=bad))
-        self.event = counter[owner[good]]
-        self._entry = entry[good]
-        self._text = text.filter(number)
 
-    def columns(self, events: Events) -> dict[str, Any]:
-        """Columns of the table `metrics` but identity and attributes."""
-        lowered = pc.replace_substring(self._text, "Infinity", "inf")
-        whole, good = events.integers(self._entry)
+    def columns(self, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Columns of the table `metrics` of `rows` but identity and attributes."""
         return {
-            "name": self._names(events),
+            "name": self._name.take(pa.array(rows)),
             "kind": "gauge",
-            "value": lowered.cast(pa.float64()),
-            "value_int": pa.array(whole, mask=~good),
+            "value": self._value.take(pa.array(rows)),
+            "value_int": pa.array(self._whole[0][rows], mask=~self._whole[1][rows]),
         }
 
     def _names(self, events: Events) -> pa.Array:
         """`name` where a counter of that name has one series only, else `name:key`."""
         name = events.code(tokens.NAME, self.event)
-        key = events.words.word[events.index.entries[self._entry, 1] >> 33] if len(self._entry) else name
+        key = events.words.of_symbols(self._key)
         pairs = np.unique(np.stack([name, key], axis=1), axis=0)
         names, series = np.unique(pairs[:, 0], return_counts=True)
         single = np.isin(name, names[series == 1])

@@ -12,16 +12,18 @@ import numpy.typing as npt
 from lake.formats.base import Problem
 from lake.formats.chrome import tokens
 from lake.formats.chrome.envelope import Envelope
+from lake.formats.chrome.index import Entries, Index
 from lake.formats.chrome.scan import Scanner
 from lake.formats.chrome.symbols import Symbols
-from lake.formats.chrome.times import EXACT, RANGE, to_ns
-from lake.formats.chrome.tokens import Index
+from lake.formats.chrome.times import EXACT, RANGE
 from lake.formats.chrome.words import Words
 
 SLICE_BEGINS: Final = b"XBbS"
 ENDS: Final = b"EeF"
 INSTANTS: Final = b"iIRnTpNDOP"
 FLOWS: Final = b"stf"
+ON_THREAD: Final = b"XB"
+"""Slices that flows bind to."""
 COUNTER: Final = ord("C")
 METADATA: Final = ord("M")
 _KNOWN: Final = SLICE_BEGINS + ENDS + INSTANTS + FLOWS + b"CM"
@@ -32,58 +34,92 @@ _LONGEST: Final = np.iinfo(np.int64).max
 class Events:
     """Events in file order. Words are -1 where absent; `ts` is absolute ns, meaningful where `usable`."""
 
-    buffer: npt.NDArray[np.uint8]
+    scanner: Scanner
     index: Index
     symbols: Symbols
     words: Words
-    ph: npt.NDArray[np.int64]
     ts: npt.NDArray[np.int64]
     dur: npt.NDArray[np.int64]
     has_dur: npt.NDArray[np.bool_]
     usable: npt.NDArray[np.bool_]
     """the time is known and fits"""
-    thread: npt.NDArray[np.int64]
+    thread: npt.NDArray[np.int32]
     """one number per (pid, tid)"""
+    thread_pid: npt.NDArray[np.int32]
+    """word of the pid of each thread"""
+    thread_tid: npt.NDArray[np.int32]
 
-    def code(self, column: int, rows: npt.NDArray[np.int64] | slice = slice(None)) -> npt.NDArray[np.int64]:
+    @property
+    def buffer(self) -> npt.NDArray[np.uint8]:
+        """The text of the trace."""
+        return self.scanner.buffer
+
+    def code(self, column: int, rows: npt.NDArray[Any] | slice = slice(None)) -> npt.NDArray[np.int32]:
         """Words of one of the columns NAME … BIND of the scan, of `rows`."""
-        return self.words.of_symbols(self.index.small[rows, column])
+        if column == tokens.PID:
+            return self.thread_pid[self.thread[rows]]
+        return self.words.of_symbols(self.index.symbols[column][rows])
 
-    def of_phase(self, phases: bytes) -> npt.NDArray[np.int64]:
+    def of_phase(self, phases: bytes) -> npt.NDArray[np.int32]:
         """Usable events of these phases, in file order."""
-        return np.flatnonzero(np.isin(self.ph, list(phases)) & self.usable)
+        return np.flatnonzero(are(self.index.ph, phases) & self.usable).astype(np.int32)
 
-    def entry_ranges(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """First and last entry of each event in `rows`; (0, 0) for -1."""
-        ends = self.index.large[:, tokens.ENTRY_END]
-        bounds = np.stack([np.concatenate([[0], ends[:-1]])[: len(ends)], ends], axis=1)
-        return np.where((rows >= 0)[:, None], bounds[rows], 0) if len(bounds) else np.zeros((len(rows), 2), np.int64)
+    def entries(self, rows: npt.NDArray[Any]) -> Entries:
+        """All members of the events in `rows`, read again."""
+        start = self.index.start
+        following = np.minimum(rows + 1, len(start) - 1)
+        bound = np.where(rows + 1 < len(start), start[following], len(self.buffer)) - start[rows]
+        return self.scanner.entries(start[rows], bound)
 
-    def args(self, rows: npt.NDArray[np.int64], keys: tuple[str, ...]) -> dict[str, npt.NDArray[np.int64]]:
-        """Per key that occurs anywhere: the entry of each event's `args` with that key, -1 where there is none."""
+    def has_kept(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Whether each event has kept entries."""
+        some: npt.NDArray[np.bool_] = np.diff(self.index.kept.ends, prepend=0)[rows] > 0
+        return some
+
+    def args(self, rows: npt.NDArray[Any], keys: tuple[str, ...]) -> dict[str, npt.NDArray[np.int32]]:
+        """Per kept key that occurs anywhere: the kept entry of each event's `args` with it, -1 where there is none."""
         numbers = {key: self.words.number(key) for key in keys}
         present = [key for key in keys if numbers[key] >= 0]
         column = np.full(len(self.words.text) + 1, -1, np.int64)
         column[[numbers[key] for key in present]] = range(len(present))
-        found = np.full((len(rows), len(present)), -1, np.int64)
+        found = np.full((len(rows), len(present)), -1, np.int32)
         if present:
-            _find_args(self.index.entries, self.entry_ranges(rows), column[self.words.word], found)
+            _find_args(self.index.kept.entries, self.index.kept.ranges(rows), column[self.words.word], found)
         return {key: found[:, at] for at, key in enumerate(present)}
 
-    def entry_spans(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """(start, length) of the values of entries; start -1 for -1."""
-        if not len(self.index.entries):
-            return np.tile(np.array([-1, 0], np.int64), (len(entries), 1))
-        chosen = self.index.entries[entries]
-        spans = np.stack([chosen[:, 0], chosen[:, 1] & 0xFFFFFFFF], axis=1)
-        spans[entries < 0] = (-1, 0)
-        return spans
+    def spans(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """(start, length) of the values of kept entries; start -1 for -1."""
+        return value_spans(self.index.kept.entries, entries)
 
-    def integers(self, entries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """(values, whether each is an integer of 64 bits) of entries; numbers written as strings count."""
-        values, good = np.zeros(len(entries), np.int64), np.zeros(len(entries), np.bool_)
-        _integers(self.buffer, self.entry_spans(entries), values, good)
-        return values, good
+    def integers(self, entries: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """(values, whether each is an integer of 64 bits) of kept entries; numbers written as strings count."""
+        return integers(self.buffer, self.spans(entries))
+
+
+def are(ph: npt.NDArray[np.uint8], phases: bytes) -> npt.NDArray[np.bool_]:
+    """Whether each phase is one of `phases`."""
+    table = np.zeros(256, np.bool_)
+    table[list(phases)] = True
+    return table[ph]
+
+
+def value_spans(entries: npt.NDArray[np.int64], which: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """(start, length) of the values of `entries[which]`; start -1 for -1."""
+    if not len(entries):
+        return np.tile(np.array([-1, 0], np.int64), (len(which), 1))
+    chosen = entries[which]
+    spans = np.stack([chosen[:, 0], chosen[:, 1] & 0xFFFFFFFF], axis=1)
+    spans[which < 0] = (-1, 0)
+    return spans
+
+
+def integers(
+    buffer: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """(values, whether each is an integer of 64 bits) of tokens; numbers written as strings count."""
+    values, good = np.zeros(len(spans), np.int64), np.zeros(len(spans), np.bool_)
+    _integers(buffer, spans, values, good)
+    return values, good
 
 
 @nb.njit(cache=True)
@@ -118,8 +154,7 @@ def _integers(b, spans, values, good):  # type: ignore[no-untyped-def]
 def build_events(envelope: Envelope, scanner: Scanner, problems: list[Problem]) -> Events:
     """Columns of everything scanned; what had to be left out or is doubtful is added to `problems`."""
     index, symbols = scanner.result()
-    ts, status = to_ns(scanner.buffer, index.large[:, tokens.TS])
-    dur, written = to_ns(scanner.buffer, index.large[:, tokens.DUR])
+    ts = index.ts if index.ts.flags.writeable else index.ts.copy()
     fits = np.ones(len(ts), np.bool_)
     for document in envelope.documents:
         base = base_time_ns(document.metadata)
@@ -128,24 +163,27 @@ def build_events(envelope: Envelope, scanner: Scanner, problems: list[Problem]) 
             fits[part] = ts[part] <= _LONGEST - base
         elif base < 0:
             fits[part] = ts[part] >= -_LONGEST - base
-        ts[part] = np.where(fits[part], ts[part], 0) + base
-    ph = index.small[:, tokens.PH].astype(np.int64)
+        ts[part][~fits[part]] = 0
+        ts[part] += base
     words = Words.of(scanner.buffer, symbols)
-    process, thread = (words.of_symbols(index.small[:, column]) for column in (tokens.PID, tokens.TID))
+    pairs = np.stack([words.of_symbols(index.threads[:, column]) for column in range(2)], axis=1)
+    threads, number = np.unique(pairs, axis=0, return_inverse=True) if len(pairs) else (pairs, np.empty(0, np.int64))
     events = Events(
-        buffer=scanner.buffer,
+        scanner=scanner,
         index=index,
         symbols=symbols,
         words=words,
-        thread=np.unique((process + 1) * (len(words.text) + 1) + thread + 1, return_inverse=True)[1],
-        ph=ph,
+        thread=number.astype(np.int32).ravel()[index.thread],
+        thread_pid=threads[:, 0],
+        thread_tid=threads[:, 1],
         ts=ts,
-        dur=dur,
-        has_dur=written == EXACT,
-        usable=(status == EXACT) & fits,
+        dur=index.dur,
+        has_dur=index.dur_status == EXACT,
+        usable=(index.ts_status == EXACT) & fits,
     )
+    ph, written, status = index.ph, index.dur_status, index.ts_status
     problems += _phase_problems(ph)
-    timed = (ph != METADATA) & np.isin(ph, list(_KNOWN))
+    timed = (ph != METADATA) & are(ph, _KNOWN)
     beyond = timed & ((status == RANGE) | ((status == EXACT) & ~fits))
     _note(problems, beyond, "events have a time outside 64-bit nanoseconds and were not taken", rejected=True)
     untimed = timed & ~events.usable & ~beyond
@@ -177,8 +215,8 @@ def _note(problems: list[Problem], where: npt.NDArray[np.bool_], text: str, *, r
         problems.append(Problem(message=f"{count} {text} (first: event {first})", rejected=count if rejected else 0))
 
 
-def _phase_problems(ph: npt.NDArray[np.int64]) -> list[Problem]:
-    unknown, counts = np.unique(ph[~np.isin(ph, list(_KNOWN))], return_counts=True)
+def _phase_problems(ph: npt.NDArray[np.uint8]) -> list[Problem]:
+    unknown, counts = np.unique(ph[~are(ph, _KNOWN)], return_counts=True)
     return [
         Problem(
             message=f"{count} events of phase {chr(code)!r} have no place in the tables and were not taken",

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake.formats.chrome import tokens
-from lake.formats.chrome.events import FLOWS, Events
+from lake.formats.chrome.events import FLOWS, ON_THREAD, Events, are
+from lake.formats.chrome.nesting import Tracks
 from lake.formats.chrome.pairing import chain_flows, dense
 from lake.formats.chrome.slices import Slices
 
@@ -22,10 +23,9 @@ class Flows:
 
     def __init__(self, events: Events, slices: Slices, *, kineto: bool) -> None:
         flow = events.of_phase(FLOWS)
-        rank = np.searchsorted(np.array(sorted(FLOWS)), events.ph[flow])
+        rank = np.searchsorted(np.array(sorted(FLOWS)), events.index.ph[flow])
         rank = np.array([2, 0, 1], np.int64)[rank]  # f, s, t in ASCII order
-        local = events.index.small[flow, tokens.LOCAL] == 1
-        process = np.where(local, events.code(tokens.PID, flow), -2)
+        process = np.where(events.index.local[flow], events.code(tokens.PID, flow), -2)
         group = dense(*(events.code(column, flow) for column in (tokens.CAT, tokens.ID, tokens.SCOPE)), process)
         before = chain_flows(events.ts[flow], rank, group)
         used = np.zeros(len(flow), np.bool_)
@@ -41,7 +41,7 @@ class Flows:
 
     @staticmethod
     def _bind(
-        events: Events, slices: Slices, flow: npt.NDArray[np.int64], rank: npt.NDArray[np.int64]
+        events: Events, slices: Slices, flow: npt.NDArray[np.int32], rank: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
         """The span row each flow event binds to, -1 where there is none.
 
@@ -50,32 +50,31 @@ class Flows:
         kernels of one stream may overlap.
         """
         thread, ts = events.thread[flow], events.ts[flow]
-        if not len(slices.on_thread):
+        on_thread = np.flatnonzero(are(events.index.ph[slices.event], ON_THREAD) & bool(len(flow)))
+        if not len(on_thread):
             return np.full(len(flow), -1, np.int64)
-        inside = slices.tracks.enclosing(thread, ts)
-        after = slices.tracks.following(thread, ts)
+        tracks = Tracks(slices.thread[on_thread], slices.ts[on_thread], slices.end(on_thread))
+        inside = tracks.enclosing(thread, ts)
+        after = tracks.following(thread, ts)
         bp = events.code(tokens.BIND, flow)
         following = (rank == 2) & (bp != events.words.number("e"))
         found = np.where(following, after, inside)
-        found = np.where(found >= 0, slices.on_thread[found], -1)
+        found = np.where(found >= 0, on_thread[found], -1)
         identifier = events.code(tokens.ID, flow)
         text = events.words.text.take(pa.array(np.maximum(identifier, 0)))
-        exact = _by_correlation(slices, (thread, ts), text, identifier >= 0)
+        exact = _by_correlation(slices, on_thread, (thread, ts), text=text)
+        exact = np.where(identifier >= 0, exact, -1)
         return np.where(exact >= 0, exact, found)
 
-    def columns(self, events: Events, span_ids: pa.Array) -> dict[str, Any]:
-        """Columns of the table `flows` but identity and attributes."""
-        return {
-            "flow_id": events.words.column(events.code(tokens.ID, self.event)),
-            "src_span_id": span_ids.take(pa.array(self.source, mask=self.source < 0)),
-            "dst_span_id": span_ids.take(pa.array(self.target, mask=self.target < 0)),
-            "kind": self._kind(events),
-        }
+    def columns(self, events: Events, rows: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Columns of the table `flows` of `rows` but identity, attributes and span ids."""
+        event = self.event[rows]
+        return {"flow_id": events.words.column(events.code(tokens.ID, event)), "kind": self._kind(events, event)}
 
-    def _kind(self, events: Events) -> pa.Array:
-        cat = events.code(tokens.CAT, self.event)
+    def _kind(self, events: Events, event: npt.NDArray[np.int32]) -> pa.Array:
+        cat = events.code(tokens.CAT, event)
         kinds = dict(_KINDS, **{"async": "launch"}) if self._kineto else _KINDS
-        distinct = np.unique(cat[cat >= 0])
+        distinct = events.words.distinct(cat)
         names = sorted({*kinds.values(), _OTHER})
         table = np.full(len(events.words.text) + 1, names.index(_OTHER), np.int64)
         texts = events.words.text.take(pa.array(distinct)).to_pylist()
@@ -85,13 +84,14 @@ class Flows:
 
 def _by_correlation(
     slices: Slices,
-    point: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    on_thread: npt.NDArray[np.int64],
+    point: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]],
+    *,
     text: pa.Array,
-    known: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.int64]:
     """The span row of a thread that starts at a time with a correlation equal to `text`, -1 where there is none."""
     found = np.full(len(text), -1, np.int64)
-    rows = slices.on_thread[slices.correlated[slices.on_thread]]
+    rows = on_thread[slices.correlated[on_thread]]
     if not len(rows) or not len(text):
         return found
     encoded = pa.array(slices.correlation[rows]).cast(pa.string())
@@ -103,4 +103,4 @@ def _by_correlation(
     )
     first = np.full(int(keys.max()) + 1, -1, np.int64)
     first[keys[: len(rows)][::-1]] = rows[::-1]
-    return np.where(known, first[keys[len(rows) :]], -1)
+    return first[keys[len(rows) :]]

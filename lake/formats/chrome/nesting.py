@@ -14,7 +14,7 @@ FOREVER: Final = np.iinfo(np.int64).max
 @nb.njit(cache=True)
 def _nest(order, track, start, end, parent):  # type: ignore[no-untyped-def]
     """The open slices are a stack with falling ends: whoever a later, longer slice encloses can enclose nobody more."""
-    stack = np.empty(len(order), np.int64)
+    stack = np.empty(len(order), np.int32)
     height = 0
     current = -1
     for at in range(len(order)):
@@ -31,15 +31,15 @@ def _nest(order, track, start, end, parent):  # type: ignore[no-untyped-def]
 
 
 def nest(
-    track: npt.NDArray[np.int64], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    track: npt.NDArray[np.int32], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """(parent of each slice or -1, order that visits parents before children).
 
     The parent is the latest-starting slice of the track that encloses the whole slice (start included, end not);
     of equal slices the later in the file is the child. Slices that overlap without nesting are siblings.
     """
-    order = np.lexsort((np.arange(len(start)), -end, start, track))
-    parent = np.full(len(start), -1, np.int64)
+    order = np.lexsort((~end, start, track)).astype(np.int32)
+    parent = np.full(len(start), -1, np.int32)
     if len(start):
         _nest(order, track, start, end, parent)
     return parent, order
@@ -53,9 +53,9 @@ def _depths(order, parent, depth):  # type: ignore[no-untyped-def]
             depth[k] = depth[parent[k]] + 1
 
 
-def depths(order: npt.NDArray[np.int64], parent: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def depths(order: npt.NDArray[np.int32], parent: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Number of ancestors of each slice."""
-    depth = np.zeros(len(order), np.int64)
+    depth = np.zeros(len(order), np.int32)
     _depths(order, parent, depth)
     return depth
 
@@ -68,7 +68,7 @@ def _inherit(order, parent, value):  # type: ignore[no-untyped-def]
             value[k] = value[parent[k]]
 
 
-def inherit(order: npt.NDArray[np.int64], parent: npt.NDArray[np.int64], value: npt.NDArray[np.int64]) -> None:
+def inherit(order: npt.NDArray[np.int32], parent: npt.NDArray[np.int32], value: npt.NDArray[np.int32]) -> None:
     """Give every slice without a value (-1) that of its nearest ancestor with one, in place."""
     _inherit(order, parent, value)
 
@@ -103,22 +103,22 @@ class Tracks:
 
     def __init__(
         self,
-        track: npt.NDArray[np.int64],
+        track: npt.NDArray[np.int32],
         start: npt.NDArray[np.int64],
         end: npt.NDArray[np.int64],
     ) -> None:
-        self.parent, self.order = nest(track, start, end)
+        self.order = nest(track, start, end)[1]
         self._end = end
         self._track, self._start = track[self.order], start[self.order]
 
-    def enclosing(self, track: npt.NDArray[np.int64], ts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def enclosing(self, track: npt.NDArray[np.int32], ts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The innermost slice of each track at each time, its end included; -1 where there is none."""
         found = np.full(len(ts), -1, np.int64)
         queue = np.lexsort((ts, track))
         _enclosing((self.order, self._track, self._start), (queue, track, ts), self._end, found)
         return found
 
-    def following(self, track: npt.NDArray[np.int64], ts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def following(self, track: npt.NDArray[np.int32], ts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The first slice of each track that starts at each time or after; -1 where there is none."""
         found = np.full(len(ts), -1, np.int64)
         _following((self._track, track), (self._start, self.order), (ts, found))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 
-def dense(*columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def dense(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """One number from 0 per distinct combination of the columns, in order of the combinations."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
@@ -55,8 +57,8 @@ def _stacks(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]
 def match_pairs(
     ts: npt.NDArray[np.int64],
     is_end: npt.NDArray[np.bool_],
-    track: npt.NDArray[np.int64],
-    name: npt.NDArray[np.int64],
+    track: npt.NDArray[np.int32],
+    name: npt.NDArray[np.int32],
 ) -> npt.NDArray[np.int64]:
     """For each begin its end and for each end its begin, as positions; -1 where there is none.
 

@@ -177,7 +177,7 @@ class MapSource(NamedTuple):
 
     buffer: npt.NDArray[np.uint8]
     entries: npt.NDArray[np.int64]
-    word: npt.NDArray[np.int64]
+    word: npt.NDArray[np.int32]
     spans: npt.NDArray[np.int64]
     ranges: npt.NDArray[np.int64]
     extra: npt.NDArray[np.int64]

@@ -27,11 +27,12 @@ _HASH_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT: Final = np.uint64(32)
 _MAX_TOKEN: Final = 1 << 30
 
-# columns of Index.small; the first seven are symbols of field tokens, -1 when absent
+# columns of Work.small; the first seven are symbols of field tokens, -1 when absent
 NAME, CAT, PID, TID, ID, SCOPE, BIND, PH, LOCAL = range(9)
 SMALL: Final = 9
-# columns of Index.large
-TS, DUR, ENTRY_END = range(3)
+# columns of Work.large
+TS, DUR, START, ENTRY_END = range(4)
+LARGE: Final = 4
 _TIME_TS, _TIME_DUR, _ARGS, _ID2, _OTHER = 20, 21, 22, 23, 24
 
 # state[]: where the scan stands and what it met
@@ -39,22 +40,13 @@ _TIME_TS, _TIME_DUR, _ARGS, _ID2, _OTHER = 20, 21, 22, 23, 24
 MORE, CLOSED, GROW, CUT_OFF = range(4)
 
 
-class Index(NamedTuple):
-    """Events and their entries by offset.
-
-    `small` (int32) holds the symbols of name, cat, pid, tid, id, scope and bp, the phase as ASCII code, and whether
-    the id is process-local; `large` (int64) holds where ts and dur stand (start << 24 | length, 0 is nowhere) and
-    where the event's entries end. `entries` (int64) is (start of the value, key << 32 | length), the key
-    being twice the symbol of the key token, plus one when the entry stands in `args`.
-    """
-
-    small: npt.NDArray[np.int32]
-    large: npt.NDArray[np.int64]
-    entries: npt.NDArray[np.int64]
-
-
 class Work(NamedTuple):
     """What the scan reads and writes.
+
+    `small` (int32) holds the symbols of name, cat, pid, tid, id, scope and bp of each event, the phase as ASCII code,
+    and whether the id is process-local; `large` (int64) holds where ts and dur stand (start << 24 | length, 0 is
+    nowhere), where the event begins and where its entries end. `entries` (int64) is (start of the value, key << 32 |
+    length), the key being twice the symbol of the key token, plus one when the entry stands in `args`.
 
     `limits` are the greatest depth and the greatest number of members; `usual` is the symbol of the key that the last
     event had at each place, which mostly is the key of the next event there.
@@ -396,6 +388,7 @@ def scan_events(work, soft_end, state):  # type: ignore[no-untyped-def]
         elif entries_end - at > most or end - i > _MAX_TOKEN:
             state[TOO_MANY] += 1
         elif work.small[e, PH] != 0:
+            work.large[e, START] = i
             work.large[e, ENTRY_END] = entries_end
             at = entries_end
             e += 1
@@ -403,3 +396,12 @@ def scan_events(work, soft_end, state):  # type: ignore[no-untyped-def]
             state[NO_PHASE] += 1
         i = end if end > 0 else n
     state[POSITION], state[EVENTS], state[ENTRIES], state[STATUS] = i, e, at, status
+
+
+@nb.njit(cache=True)
+def read_again(work, starts, ends):  # type: ignore[no-untyped-def]
+    """Read the entries of known events, which begin at `starts`, once more; `ends` becomes where each one's end."""
+    at = 0
+    for e in range(len(starts)):
+        _, at = _event(work, starts[e], e, at)
+        ends[e] = at

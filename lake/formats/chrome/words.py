@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,22 +18,29 @@ class Words:
     """The text of every symbol, and one number per distinct text (-1 for null): `"5"` and `5` are the same word."""
 
     text: pa.Array
-    word: npt.NDArray[np.int64]
+    word: npt.NDArray[np.int32]
 
     @classmethod
     def of(cls, buffer: npt.NDArray[np.uint8], symbols: Symbols) -> Words:
         """Words of all symbols."""
         text = token_text(buffer, symbols.spans[: symbols.used])
         encoded = text.dictionary_encode()
-        return cls(
-            text=encoded.dictionary, word=encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        )
+        word = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+        return cls(text=encoded.dictionary, word=word)
 
-    def of_symbols(self, symbols: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def of_symbols(self, symbols: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Word numbers of symbols, -1 for -1 (absent) and for null."""
-        return np.append(self.word, -1)[symbols]
+        if not len(self.word):
+            return np.full(len(symbols), -1, np.int32)
+        return np.where(symbols >= 0, self.word[symbols], np.int32(-1))
 
-    def column(self, words: npt.NDArray[np.int64]) -> pa.Array:
+    def distinct(self, words: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """The word numbers that occur, ascending, without -1."""
+        occurs = np.zeros(len(self.text) + 1, np.bool_)
+        occurs[words] = True
+        return np.flatnonzero(occurs[:-1])
+
+    def column(self, words: npt.NDArray[np.int32]) -> pa.Array:
         """Text of word numbers, null for -1."""
         return self.text.take(pa.array(words, mask=words < 0))
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lake.formats.chrome.nesting import Tracks, depths, inherit
+from lake.formats.chrome.nesting import Tracks, depths, inherit, nest
 from lake.formats.chrome.pairing import chain_flows, dense, match_pairs
 
 slices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 8)), max_size=25)
@@ -23,6 +23,7 @@ def test_tracks(rows: list[tuple[int, int, int]], queries: list[tuple[int, int]]
     track, start, length = columns(rows, 3)
     end = start + length
     tracks = Tracks(track, start, end)
+    parent, order = nest(track, start, end)
 
     def latest(candidates: list[int]) -> int:
         return max(candidates, key=lambda k: (start[k], -end[k], k), default=-1)
@@ -37,9 +38,9 @@ def test_tracks(rows: list[tuple[int, int, int]], queries: list[tuple[int, int]]
             and end[other] >= end[k]
             and ((start[other], -end[other], other) < (start[k], -end[k], k))
         ]
-        assert tracks.parent[k] == latest(around)
-    depth = depths(tracks.order, tracks.parent)
-    assert all(depth[k] == (depth[p] + 1 if p >= 0 else 0) for k, p in enumerate(tracks.parent))
+        assert parent[k] == latest(around)
+    depth = depths(order, parent)
+    assert all(depth[k] == (depth[p] + 1 if p >= 0 else 0) for k, p in enumerate(parent))
     wanted_track, ts = columns(queries, 2)
     inside, after = tracks.enclosing(wanted_track, ts), tracks.following(wanted_track, ts)
     for q in range(len(queries)):
@@ -49,9 +50,9 @@ def test_tracks(rows: list[tuple[int, int, int]], queries: list[tuple[int, int]]
 
 
 def test_inherit_takes_the_nearest_ancestor() -> None:
-    tracks = Tracks(*columns([(0, 0, 20), (0, 1, 19), (0, 2, 5), (0, 6, 8)], 3))
+    parent, order = nest(*columns([(0, 0, 20), (0, 1, 19), (0, 2, 5), (0, 6, 8)], 3))
     value = np.array([3, -1, 4, -1], np.int64)
-    inherit(tracks.order, tracks.parent, value)
+    inherit(order, parent, value)
     assert value.tolist() == [3, 3, 4, 3]
 
 
