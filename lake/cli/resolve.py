@@ -19,7 +19,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Resolve and print."""
+    """Resolve and print.
+
+    Raises:
+        Invalid: `--attempt` was given for a stored incident.
+    """
     from lake.cli.render import write_json
 
     if args.incident is not None and args.attempt is not None:
