@@ -25,7 +25,7 @@ _ITERATION: Final = re.compile(
     r"^(?:(?P<host>[\w.-]+): +)?.{0,80}?\biteration +(?P<step>\d{1,15})/ *\d{1,15} \|(?P<rest>.*)$"
 )
 _FIELD: Final = re.compile(
-    r" *(?P<name>[A-Za-z][^:|]{0,60}?) *(?:\((?P<unit>[^)|]{1,12})\))? *: *(?P<value>[^|\s]{1,40}) *\|"
+    r"(?P<name>[A-Za-z][^:|]{0,60}?) {0,9}(?:\((?P<unit>[^)|]{1,12})\))? {0,9}: {0,40}(?P<value>[^|\s]{1,40}) {0,9}\|"
 )
 _EVENT: Final = re.compile(
     r"^\[(?P<time>[^\]]+)\] \[(?P<pid>\d{1,10})\] \[(?P<id>\w{1,64})\] \[(?P<target>\w{1,128})\] "

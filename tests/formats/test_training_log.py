@@ -95,6 +95,9 @@ def test_dlrover() -> None:
         ":::MLLOG " + '{"key":' + "[" * 3000 + "]" * 3000 + "}",
         "iteration 5/ 5 | nothing here",
         "[x] [1] [a] [b] [#c] [BEGIN] {broken",
+        "iteration 5/ 5 | a" + " " * 200_000 + "x",
+        "iteration 5/ 5 |" + " " * 200_000 + "x: y",
+        "iteration 5/ 5 | " + "a (" * 50_000,
     ],
 )
 def test_lines_that_tell_nothing_are_lines(line: str) -> None:

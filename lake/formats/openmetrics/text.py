@@ -18,7 +18,7 @@ _LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"')
 _LOOSE_LABEL: Final = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\\n]|\\.)*)"[ \t]*')
 _BLANKS: Final = re.compile(r"[ \t]+")
 _NUMBER: Final = re.compile(
-    r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,5})?|[+-]?(?:[iI]nf|INF|[iI]nfinity)|[nN]a[nN]|NAN"
+    r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,5})?|[+-]?(?:[iI]nf|INF|[iI]nfinity)|[nN]a[nN]|NAN"
 )
 _TIME: Final = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,2})?")
 _TIME_LOOSE: Final = re.compile(r"-?\d{1,40}")

@@ -107,6 +107,14 @@ def test_the_older_text_format_is_lenient() -> None:
         decoded("# TYPE a gauge\nbad bad\n", LOOSE)
 
 
+def test_long_lines_take_no_time_out_of_proportion() -> None:
+    for tail in ("1" * 200_000 + "x", "." + "1" * 200_000 + "x", " " * 200_000 + "x", "{" + " " * 200_000 + "a"):
+        with pytest.raises(Invalid):
+            decoded(f"# TYPE a gauge\na {tail}\n", LOOSE)
+        with pytest.raises(Invalid):
+            decoded(f"a {tail}\n# EOF\n")
+
+
 def test_conformance_verdicts() -> None:
     wrong = []
     files = sorted(cases("openmetrics_conformance").glob("*-metrics"))
