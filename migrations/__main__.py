@@ -14,7 +14,7 @@ _USAGE = 'usage: python -m migrations "verb noun"'
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or not sys.argv[1].strip():
         sys.exit(_USAGE)
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
