@@ -1,11 +1,11 @@
-"""Run every bench, or those named: `python -m bench [decode_otlp] [decode_chrome] [decode_pprof] [ingest] [sql]`."""
+"""Run every bench, or those named: `python -m bench [decode_otlp] [decode_chrome] [decode_perfetto] [decode_pprof] [ingest] [sql]`."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-BENCHES = ("decode_otlp", "decode_chrome", "decode_pprof", "ingest", "sql")
+BENCHES = ("decode_otlp", "decode_chrome", "decode_perfetto", "decode_pprof", "ingest", "sql")
 
 
 def main() -> int:

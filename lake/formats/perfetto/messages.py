@@ -22,8 +22,8 @@ TrackEvent chrome_active_processes=49:ChromeActiveProcesses category_iids=3:u64*
   extra_double_counter_values=46:f64* flow_ids_old=36:u64* flow_ids=47:x64* terminating_flow_ids_old=42:u64*
   terminating_flow_ids=48:x64* debug_annotations=4:bytes* timestamp_delta_us=1:i64? timestamp_absolute_us=16:i64
   thread_time_delta_us=2:i64? thread_time_absolute_us=17:i64? thread_instruction_count_delta=8:i64?
-  thread_instruction_count_absolute=20:i64? legacy_event=6:TrackEvent_LegacyEvent log_message=21:LogMessage
-  source_location_iid=34:u64 correlation_id=52:u64? correlation_id_str=53:str? correlation_id_str_iid=54:u64?
+  thread_instruction_count_absolute=20:i64? legacy_event=6:bytes log_message=21:LogMessage source_location_iid=34:u64
+  correlation_id=52:u64? correlation_id_str=53:str? correlation_id_str_iid=54:u64?
   chrome_active=1042:ChromeActiveProcesses
 TrackEvent_LegacyEvent name_iid=1:u64 phase=2:i32? duration_us=3:i64 unscoped_id=6:u64? local_id=10:u64?
   global_id=11:u64? id_scope=7:str? use_async_tts=9:bool bind_id=8:u64? bind_to_enclosing=12:bool

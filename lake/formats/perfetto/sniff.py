@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import zipfile
+import zlib
 from typing import Final
 
 _NUMBERS: Final = frozenset({8, 10, 13, 41, 42, 58, 79, 87, 98})
@@ -15,10 +18,34 @@ _PAYLOADS: Final = frozenset(
 _BEGINS: Final = {1: b"\x08", 2: b"\x0a\x12"}
 """How the payloads begin that others have too: kernel events with a processor, a process tree with an entry."""
 _MAX_PACKETS: Final = 200
+_ZIP_HEAD, _TAR_BLOCK, _PEEK = 30, 512, 1 << 16
+_OCTAL: Final = re.compile(rb"[0-7]+")
 _HIGHEST_FIELD: Final = 2000
 
 
 def sniff(_name: str, head: bytes) -> bool:
+    """Whether it is a trace, or a zip or tar archive whose first file is one."""
+    return _is_trace(_first_member(head))
+
+
+def _first_member(head: bytes) -> bytes:
+    """The beginning of the first file of an archive; what is no archive as it is."""
+    if head[257:262] == b"ustar":
+        size = head[124:135].strip(b"\0 ")
+        return head[_TAR_BLOCK : _TAR_BLOCK + int(size, 8)] if _OCTAL.fullmatch(size) else head[_TAR_BLOCK:]
+    if not head.startswith(b"PK\x03\x04") or len(head) < _ZIP_HEAD:
+        return head
+    method, name, extra = (int.from_bytes(head[at : at + 2], "little") for at in (8, 26, 28))
+    body = head[_ZIP_HEAD + name + extra :]
+    if method != zipfile.ZIP_DEFLATED:
+        return body[: int.from_bytes(head[18:22], "little") or None]
+    try:
+        return zlib.decompressobj(wbits=-15).decompress(body, _PEEK)
+    except zlib.error:
+        return b""
+
+
+def _is_trace(head: bytes) -> bool:
     """Whether it is a sequence of packets (field 1 of a trace), at least one of which says what only a packet says."""
     pos, told = 0, False
     for _ in range(_MAX_PACKETS):

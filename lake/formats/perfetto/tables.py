@@ -120,10 +120,6 @@ class Tables:
         order = np.lexsort((counters.column("order"), counters.column("ts")))
         at = pa.array(order)
         utid, upid = counters.column("utid")[order], counters.column("upid")[order]
-        rows = np.arange(counters.count)
-        entries = Entries()
-        self._who(entries, rows, utid, upid)
-        entries.add(rows, "track_name", "s", counters.column("label").take(at))
         columns = {
             "name": counters.column("name").take(at),
             "kind": "gauge",
@@ -131,8 +127,23 @@ class Tables:
             "value_int": pa.array(counters.column("whole")[order], mask=~counters.column("exact")[order]),
             "unit": counters.column("unit").take(at),
         }
-        columns |= _maps(entries, _moved(self._context.stream.counter_attributes, order), counters.count)
+        columns |= self._counter_maps(order, utid, upid, counters.column("label").take(at))
         self._add("metrics", columns, counters.column("ts")[order], counters.count)
+
+    def _counter_maps(self, order: Ints, utid: Ints, upid: Ints, label: pa.Array) -> dict[str, Any]:
+        """Attributes of counter values; those of one track are alike, and put together once where nothing is added."""
+        own = self._context.stream.counter_attributes
+        chosen, again = np.arange(len(order)), None
+        if not own.owner and not len(label) - label.null_count:
+            pair = ((utid + 1) << 32) | (upid + 1)
+            _, chosen, again = np.unique(pair, return_index=True, return_inverse=True)
+        rows = np.arange(len(chosen))
+        entries = Entries()
+        self._who(entries, rows, utid[chosen], upid[chosen])
+        entries.add(rows, "track_name", "s", label.take(pa.array(chosen)))
+        more = _moved(own, order) if again is None else Entries().joined()
+        maps = _maps(entries, more, len(chosen))
+        return maps if again is None else {name: array.take(pa.array(again)) for name, array in maps.items()}
 
     def _people(self) -> None:
         """A log record per process and thread of the trace; id 0, the idle task, is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from lake.formats.perfetto import nest, processes
 from lake.formats.perfetto.annotations import add_annotations
 from lake.formats.perfetto.clocks import MONOTONIC, Clocks
 from lake.formats.perfetto.context import Context
-from lake.formats.perfetto.envelope import scan_batch
+from lake.formats.perfetto.envelope import Batch, scan_batch
 from lake.formats.perfetto.stream import (
     ASYNC,
     GLOBAL_INSTANTS,
@@ -73,12 +74,58 @@ def _times(context: Context, batch: Any, tracks: Tracks) -> tuple[Ints, Bools]:
     return ts, known | own
 
 
+class _Events(Batch):
+    """Track events, the fields of their old part (`legacy_event.`) scanned apart: few producers still write it."""
+
+    def __init__(self, context: Context, batch: Batch) -> None:
+        super().__init__(batch.scan, batch.packet)
+        spans = batch.spans("legacy_event")
+        self._rows = np.flatnonzero(spans != 0)
+        problems = context.packets.problems
+        old = scan_batch("TrackEvent_LegacyEvent", batch.scan.arena.octets, spans[self._rows], self._rows, problems)
+        self._rows, self._old = old.packet, old
+
+    def _spread(self, slot: str, read: Callable[[str], Any], plain: Callable[[], Any]) -> Any:
+        head, _, rest = slot.partition(".")
+        if head != "legacy_event":
+            return plain()
+        values = np.asarray(read(rest))
+        out = np.zeros(len(self), values.dtype)
+        out[self._rows] = values
+        return out
+
+    def has(self, slot: str, node: str = "item") -> Bools:
+        """Where a field whose presence matters was set."""
+        found: Bools = self._spread(slot, self._old.has, lambda: Batch.has(self, slot, node))
+        return found
+
+    def numbers(self, slot: str, node: str = "item") -> Any:
+        """A numeric slot of every row."""
+        return self._spread(slot, self._old.numbers, lambda: Batch.numbers(self, slot, node))
+
+    def spans(self, slot: str, node: str = "item") -> Ints:
+        """The 64 bits of a slot."""
+        if slot == "legacy_event":
+            return Batch.spans(self, slot, node)
+        found: Ints = self._spread(slot, self._old.spans, lambda: Batch.spans(self, slot, node))
+        return found
+
+    def texts(self, slot: str, node: str = "item") -> Any:
+        """A string slot as Arrow array; empty where it was not set."""
+        head, _, rest = slot.partition(".")
+        if head != "legacy_event":
+            return Batch.texts(self, slot, node)
+        place = np.full(len(self), -1, np.int64)
+        place[self._rows] = np.arange(len(self._rows))
+        return take(self._old.texts(rest), place).fill_null("")
+
+
 class TrackEvents:
     """The track events of a trace. `prepare` names the threads they speak of, `emit` hands on what they say."""
 
     def __init__(self, context: Context, tracks: Tracks) -> None:
         self.context, self.tracks = context, tracks
-        batch = context.sequences.scan(FIELD, "TrackEvent")
+        batch = _Events(context, context.sequences.scan(FIELD, "TrackEvent"))
         self.batch = batch
         self.ts, known = _times(context, batch, tracks)
         self.good = known & (self.ts >= 0)

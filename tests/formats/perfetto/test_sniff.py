@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import io
+import zipfile
+
 import pytest
 
 from lake.formats.perfetto.sniff import sniff
@@ -25,3 +28,16 @@ def test_other_protobuf_is_none() -> None:
     assert not sniff("", message((1, label)))
     assert not sniff("", b"")
     assert not sniff("", packet((8, b"text where a time is")))
+
+
+def test_archives_are_known_by_their_first_file() -> None:
+    data = thread() + event(1, 3, "x" * 200)
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w", method) as file:
+            file.writestr("trace", data)
+        assert sniff("", archive.getvalue())
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("notes.txt", "nothing of the kind")
+    assert not sniff("", archive.getvalue())
