@@ -1,4 +1,4 @@
-"""Run every bench, or those named: `python -m bench [decode_otlp] [decode_chrome] [decode_perfetto] [decode_pprof] [ingest] [sql]`."""
+"""Run every bench, or those named: `python -m bench [decode_otlp] [decode_chrome] [ingest] [sql] …`."""
 
 from __future__ import annotations
 

@@ -34,6 +34,15 @@ _SNAPSHOT: Final = 6
 _SCOPED_FROM, _SCOPED_TO = 64, 128
 
 
+def _groups(numbers: Ints) -> dict[int, Ints]:
+    """The places of every number, ascending."""
+    if not len(numbers):
+        return {}
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    return dict(zip(found.tolist(), np.split(order, starts[1:]), strict=True))
+
+
 class Clocks:
     """Converts times of any clock; `ts` is every packet's time."""
 
@@ -52,7 +61,8 @@ class Clocks:
         self._value = self._batch.spans("timestamp", node) * self._unit_of_row
         self._snapshot, self._owner = snapshot, owner
         self._incremental = np.asarray(self._batch.numbers("is_incremental", node), np.bool_)
-        self._paths: dict[int, list[int] | None] = {}
+        self._before: dict[int, int] = {}
+        self._rows: dict[int, Ints] = {}
         self._hops: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         self.unconverted = 0
         self.ts = self._packet_times()
@@ -90,23 +100,22 @@ class Clocks:
 
     def _advance(self, raw: Ints, key: Ints, chosen: npt.NDArray[np.bool_]) -> None:
         """Times of incremental clocks and of clocks with units, in place."""
-        special = self._incremental | (self._unit_of_row != 1)
-        for number in np.unique(self._key[special]).tolist():
-            rows = np.flatnonzero(self._key == number)
-            unit = int(self._unit_of_row[rows[0]])
-            at = np.flatnonzero(chosen & (key == number))
-            if not self._incremental[rows].any():
-                raw[at] *= unit
-                continue
-            places = np.concatenate((self._owner[rows], at))
-            steps = np.concatenate((np.zeros(len(rows), np.int64), raw[at] * unit))
-            base = np.concatenate((self._value[rows], np.zeros(len(at), np.int64)))
-            reset = np.arange(len(places)) < len(rows)
-            order = np.argsort(places, kind="stable")
-            summed, _ = running(np.zeros(len(places), np.int64), steps[order], reset[order], base[order])
-            result = np.empty(len(places), np.int64)
-            result[order] = summed
-            raw[at] = result[len(rows) :]
+        known, first = np.unique(self._key, return_index=True)
+        unit = self._unit_of_row[first]
+        counting = np.unique(self._key[self._incremental])
+        scaled = np.flatnonzero(chosen & np.isin(key, np.setdiff1d(known[unit != 1], counting)))
+        raw[scaled] *= unit[np.searchsorted(known, key[scaled])]
+        rows, at = np.flatnonzero(np.isin(self._key, counting)), np.flatnonzero(chosen & np.isin(key, counting))
+        if not len(at):
+            return
+        places, keys = np.concatenate((self._owner[rows], at)), np.concatenate((self._key[rows], key[at]))
+        steps = np.concatenate((np.zeros(len(rows), np.int64), raw[at] * unit[np.searchsorted(known, key[at])]))
+        base = np.concatenate((self._value[rows], np.zeros(len(at), np.int64)))
+        order = np.lexsort((np.arange(len(places)), places, keys))
+        summed, _ = running(keys[order], steps[order], order < len(rows), base[order])
+        result = np.empty(len(places), np.int64)
+        result[order] = summed
+        raw[at] = result[len(rows) :]
 
     def convert(self, clock: Ints, packet: Ints, ts: Ints) -> Ints:
         """Times of clocks (ids as the packets use them) as times of the trace."""
@@ -115,8 +124,7 @@ class Clocks:
     def convert_keys(self, key: Ints, ts: Ints) -> Ints:
         """As `convert`; a clock that no snapshot ties to the trace's clock keeps its own time, and is counted."""
         out = ts.copy()
-        for number in np.unique(key).tolist():
-            at = np.flatnonzero(key == number)
+        for number, at in _groups(key).items():
             path = self._path(number)
             if path is None:
                 self.unconverted += len(at)
@@ -128,29 +136,39 @@ class Clocks:
         return out
 
     def _path(self, number: int) -> list[int] | None:
-        """Clocks from one to the trace's, each sharing a snapshot with the next; the shortest way."""
-        if number not in self._paths:
-            before: dict[int, int] = {number: number}
-            queue = deque([number])
-            while queue and self.primary not in before:
-                here = queue.popleft()
-                shared = np.isin(self._snapshot, self._snapshot[self._key == here])
-                for there in np.unique(self._key[shared]).tolist():
-                    if there not in before:
-                        before[there] = here
+        """Clocks from one to the trace's, each sharing a snapshot with the next; the shortest way, None without one."""
+        if not self._before:
+            self._search()
+        if number not in self._before:
+            return None
+        path = [number]
+        while path[-1] != self.primary:
+            path.append(self._before[path[-1]])
+        return path
+
+    def _search(self) -> None:
+        """From the trace's clock outwards, every snapshot once: which clock is one step nearer to it."""
+        self._before = {self.primary: self.primary}
+        self._rows, snapshots = _groups(self._key), _groups(self._snapshot)
+        queue, seen = deque([self.primary]), set()
+        while queue:
+            here = queue.popleft()
+            for snapshot in self._snapshot[self._rows.get(here, np.zeros(0, np.int64))].tolist():
+                if snapshot in seen:
+                    continue
+                seen.add(snapshot)
+                for there in self._key[snapshots[snapshot]].tolist():
+                    if there not in self._before:
+                        self._before[there] = here
                         queue.append(there)
-            path = [self.primary] if self.primary in before else None
-            while path is not None and path[-1] != number:
-                path.append(before[path[-1]])
-            self._paths[number] = path[::-1] if path is not None else None
-        return self._paths[number]
 
     def _hop(self, source: int, target: int) -> tuple[Ints, Ints]:
         """(times of the source clock, what to add to reach the target) of every snapshot with both."""
         if (source, target) not in self._hops:
-            a, b = np.flatnonzero(self._key == source), np.flatnonzero(self._key == target)
-            _, at, to = np.intersect1d(self._snapshot[a], self._snapshot[b], return_indices=True)
-            starts, offsets = self._value[a[at]], self._value[b[to]] - self._value[a[at]]
+            a, b = self._rows[source], self._rows[target]
+            at = np.minimum(np.searchsorted(self._snapshot[b], self._snapshot[a]), len(b) - 1)
+            both = self._snapshot[b[at]] == self._snapshot[a]
+            starts, offsets = self._value[a[both]], self._value[b[at[both]]] - self._value[a[both]]
             order = np.argsort(starts, kind="stable")
             self._hops[source, target] = starts[order], offsets[order]
         return self._hops[source, target]
