@@ -9,11 +9,12 @@ import pyarrow as pa
 from lake.errors import NotFound
 from lake.udf.incident.answer import Answer
 from lake.udf.incident.recovery import with_recovery
-from lake.udf.incident.scope import Scope, finding, quoted
+from lake.udf.incident.scope import Scope, finding
 from lake.udf.incident.slow import explain_slowdown, unseen_entries
 from lake.udf.incident.stopped import explain_stop
 from lake.udf.incident.wrong import explain_divergence
 from lake.udf.registry import Argument, Ask, Column, TableFunction, register
+from lake.udf.relations import literal
 
 
 def resolve(ask: Ask, run_id: str, attempt_id: int | None = None) -> Answer:
@@ -58,7 +59,9 @@ def _check_known(scope: Scope) -> None:
         return
     if scope.attempts:
         raise NotFound(f"run {scope.run_id!r} has no attempt {scope.only_attempt}; it has {sorted(scope.attempts)}")
-    known = scope.rows(f"SELECT run_id FROM runs GROUP BY run_id ORDER BY run_id <> {quoted(scope.run_id)}, 1 LIMIT 20")
+    known = scope.rows(
+        f"SELECT run_id FROM runs GROUP BY run_id ORDER BY run_id <> {literal(scope.run_id)}, 1 LIMIT 20"
+    )
     if scope.run_id in {row["run_id"] for row in known}:
         raise NotFound(f"nothing of run {scope.run_id!r} names an attempt: ingest its files with --attempt")
     names = ", ".join(row["run_id"] for row in known) or "none"

@@ -6,7 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 
 from lake.udf.incident.answer import Answer, Checkpoint, Culprit, Retry
-from lake.udf.incident.scope import Scope, finding, quoted
+from lake.udf.incident.scope import Scope, finding
+from lake.udf.relations import literal
 
 
 def with_recovery(scope: Scope, answer: Answer) -> Answer:
@@ -87,7 +88,7 @@ def _only_software(answer: Answer, culprits: list[Culprit]) -> bool:
 def _recurrence(scope: Scope, device: str, culprits: list[Culprit]) -> Answer:
     sql = (
         "SELECT attempt_id, rank_id, host_id, gpu_uuid, topology_version FROM placements "
-        f"WHERE {scope.where()} AND gpu_uuid = {quoted(device)} ORDER BY attempt_id"
+        f"WHERE {scope.where()} AND gpu_uuid = {literal(device)} ORDER BY attempt_id"
     )
     where = ", ".join(f"attempt {c.attempt_id} as rank {c.rank_id}" for c in culprits)
     ranks = {c.rank_id for c in culprits}

@@ -8,17 +8,9 @@ from typing import Any
 
 from lake.records import Finding
 from lake.udf.registry import Ask
+from lake.udf.relations import literal
 
 Row = dict[str, Any]
-
-
-def quoted(value: str | int | None) -> str:
-    """A SQL literal."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, int):
-        return str(value)
-    return "'" + value.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True)
@@ -36,12 +28,12 @@ class Scope:
 
     def where(self, attempt_id: int | None = None) -> str:
         """Condition that selects the run, and the attempt when given."""
-        text = f"run_id = {quoted(self.run_id)}"
+        text = f"run_id = {literal(self.run_id)}"
         return text if attempt_id is None else f"{text} AND attempt_id = {attempt_id}"
 
     def call(self, function: str, *arguments: str | int | None) -> str:
         """A table function call whose first argument is the run."""
-        return f"{function}({', '.join([quoted(self.run_id), *map(quoted, arguments)])})"
+        return f"{function}({', '.join([literal(self.run_id), *map(literal, arguments)])})"
 
     @cached_property
     def attempts(self) -> dict[int, Row]:
@@ -101,7 +93,7 @@ class Scope:
 
     def evidence(self, attempt_id: int | None, kinds: tuple[str, ...], ranks: tuple[int, ...] = ()) -> tuple[str, ...]:
         """References of registered objects of some kinds, of the given ranks when any."""
-        condition = f"{self.where(attempt_id)} AND kind IN ({', '.join(map(quoted, kinds))})"
+        condition = f"{self.where(attempt_id)} AND kind IN ({', '.join(map(literal, kinds))})"
         if ranks:
             condition += f" AND rank_id IN ({', '.join(map(str, ranks))})"
         rows = self.rows(f"SELECT DISTINCT evidence_ref FROM evidence WHERE {condition} ORDER BY 1")

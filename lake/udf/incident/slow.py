@@ -11,7 +11,8 @@ from typing import Final
 
 from lake.records import Finding
 from lake.udf.incident.answer import Answer, Culprit, Task, Victim, Window
-from lake.udf.incident.scope import Row, Scope, finding, quoted
+from lake.udf.incident.scope import Row, Scope, finding
+from lake.udf.relations import literal
 
 _SOFTWARE_CAUSES: Final = ("python_gc", "data_loading", "imbalance")
 _MUCH: Final = 0.25
@@ -67,7 +68,7 @@ def _usual_step_ns(scope: Scope, attempt: int) -> float:
     """Usual duration of a step; 0 when no steps are recorded."""
     row = scope.rows(
         f"SELECT median(dur) AS dur FROM spans WHERE {scope.where(attempt)} AND category = 'step' "
-        f"AND source = {quoted(scope.source(attempt))}"
+        f"AND source = {literal(scope.source(attempt))}"
     )[0]
     return float(row["dur"] or 0.0)
 
@@ -179,8 +180,8 @@ def _phase_finding(scope: Scope, row: Row) -> list[Finding]:
     attempt, low, high = row["attempt_id"], row["first_step"], row["last_step"]
     sql = (
         "SELECT rank_id, round(avg(self_ns) / 1e6, 1) AS self_ms, count(*) AS steps FROM phases "
-        f"WHERE {scope.where(attempt)} AND phase = {quoted(row['phase'])} AND step_id BETWEEN {low} AND {high} "
-        f"AND source = {quoted(scope.source(attempt))} GROUP BY rank_id ORDER BY self_ms DESC"
+        f"WHERE {scope.where(attempt)} AND phase = {literal(row['phase'])} AND step_id BETWEEN {low} AND {high} "
+        f"AND source = {literal(scope.source(attempt))} GROUP BY rank_id ORDER BY self_ms DESC"
     )
     rows = scope.rows(sql)
     if not rows:

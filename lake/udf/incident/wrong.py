@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from lake.records import Finding
 from lake.udf.incident.answer import Answer, Culprit, Divergence, Task, Window
-from lake.udf.incident.scope import Scope, finding, quoted
+from lake.udf.incident.scope import Scope, finding
+from lake.udf.relations import literal
 from lake.udf.replays import BY_NORM, BY_ORDER, BY_THIRD, Disagreement, compare_attempts, usual_norm_sql
 
 
@@ -79,7 +80,7 @@ def _window(scope: Scope, attempt: int, step: int) -> Window:
     row = scope.rows(
         "SELECT arrow_cast(min(ts), 'Int64') AS ts_from, max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS "
         "ts_to FROM spans "
-        f"WHERE {scope.where(attempt)} AND step_id = {step} AND source = {quoted(scope.source(attempt))}"
+        f"WHERE {scope.where(attempt)} AND step_id = {step} AND source = {literal(scope.source(attempt))}"
     )[0]
     return Window(step_from=step, step_to=step, **row)
 
@@ -126,7 +127,7 @@ def _values_sql(scope: Scope, found: Disagreement) -> str:
     sides = " OR ".join(f"attempt_id = {attempt} AND rank_id = {found.rank_of(attempt)}" for attempt in found.pair)
     return (
         "SELECT attempt_id, step_id, rank_id, seq, tensor, value, norm, gpu_uuid, evidence_ref FROM signatures "
-        f"WHERE {scope.where()} AND step_id = {found.step_id} AND tensor = {quoted(found.first['tensor'])} "
+        f"WHERE {scope.where()} AND step_id = {found.step_id} AND tensor = {literal(found.first['tensor'])} "
         f"AND ({sides}) ORDER BY attempt_id"
     )
 
@@ -186,7 +187,7 @@ def _norm_finding(scope: Scope, found: Disagreement, subject: str, refs: tuple[s
         text = f"a third attempt computed step {found.step_id} bit for bit as attempt {found.reference} did"
         sql = (
             f"SELECT attempt_id, value, norm FROM signatures WHERE {scope.where()} AND step_id = {found.step_id} "
-            f"AND tensor = {quoted(found.first['tensor'])} AND rank_id = {rank} ORDER BY attempt_id"
+            f"AND tensor = {literal(found.first['tensor'])} AND rank_id = {rank} ORDER BY attempt_id"
         )
     elif found.by == BY_NORM:
         norm = found.norm_of(attempt)
