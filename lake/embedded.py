@@ -64,6 +64,10 @@ def open_lake(url: str | os.PathLike[str], store: str | None = None, *, create: 
             raise Invalid(f"a lake is a folder, {folder} is a file")
         objects = open_store(store if store is not None else str(folder / OBJECTS_FOLDER))
         return Lake(open_catalog(str(folder / CATALOG_FILE)), objects, chosen)
+    if scheme in ("s3", "http", "https"):
+        raise Invalid(
+            f"{address} can be the store of a lake, not the lake: name a folder or postgresql://… as the lake"
+        )
     store = store or os.environ.get("LAKE_STORE")
     if store is None:
         raise Invalid("a lake in a database needs a store for its objects: store='s3://bucket/prefix' or $LAKE_STORE")

@@ -43,6 +43,8 @@ def _run_script(lake: Lake, text: str, args: argparse.Namespace) -> int:
     from lake.cli.statements import parameters, split
 
     statements = split(text)
+    if text.lstrip().startswith("\\"):
+        raise Invalid("commands such as \\d are for the console: run `lake sql` without a query")
     if not statements:
         raise Invalid("no SQL given")
     if len(statements) > 1 and args.format != "table":

@@ -21,14 +21,23 @@ _RULES: Final = tuple(
         (r"^(nccl|gloo|mpi|ucc|xccl|hccl|rccl):", "collective"),
         (r"nccl.*(sendrecv)", "p2p"),
         (r"^(nccl|rccl|onccl|mscclpp?)(dev)?kernel|ncclkernel|ncclfunction", "collective"),
-        (r"all[_-]?reduce|reduce[_-]?scatter|all[_-]?gather|all[_-]?to[_-]?all|^all2all|broadcast_?coll|\bbarrier\b"
-         r"|grad(s)?[_-]sync|params?[_-]sync", "collective"),
-        (r"^(pp|pipeline|p2p|forward|backward)[_.-](send|recv)|^(isend|irecv|send|recv)$|send[_-]?(forward|backward)"
-         r"|recv[_-]?(forward|backward)|^(send|recv)_", "p2p"),
+        (
+            r"all[_-]?reduce|reduce[_-]?scatter|all[_-]?gather|all[_-]?to[_-]?all|^all2all|broadcast_?coll|\bbarrier\b"
+            r"|grad(s)?[_-]sync|params?[_-]sync",
+            "collective",
+        ),
+        (
+            r"^(pp|pipeline|p2p|forward|backward)[_.-](send|recv)|^(isend|irecv|send|recv)$|send[_-]?(forward|backward)"
+            r"|recv[_-]?(forward|backward)|^(send|recv)_",
+            "p2p",
+        ),
         (r"data[_.-]?load|dataloader|next_batch|get_batch|load_batch|enumerate\(dataloader\)", "io"),
         (r"checkpoint[_.-]?(save|load|restore|write)|(save|load|restore)[_.-]?checkpoint", "io"),
-        (r"^(forward|fwd|backward|bwd|optimizer|optimizer[._]step|loss|zero_grad|clip_grad)$"
-         r"|^(forward|backward)[_-](pass|compute|step)$|^optimizer[_-]?\w*$", "phase"),
+        (
+            r"^(forward|fwd|backward|bwd|optimizer|optimizer[._]step|loss|zero_grad|clip_grad)$"
+            r"|^(forward|backward)[_-](pass|compute|step)$|^optimizer[_-]?\w*$",
+            "phase",
+        ),
     )
 )
 _PHASES: Final = {"fwd": "forward", "bwd": "backward", "dataload": "data_load", "dataloader": "data_load"}

@@ -127,6 +127,7 @@ def test_a_script_from_standard_input(
         (["sql", "SELECT 1", "--param", "x"], 2, "name=value"),
         (["sql", "SELECT 1; SELECT 2", "--format", "json"], 2, "2 statements"),
         (["sql", "DROP TABLE spans"], 2, "only queries"),
+        (["sql", "\\d"], 2, "for the console"),
         (["ingest", "no-such-file"], 2, "no such file or folder: no-such-file"),
         (["ingest"], 2, "PATH"),
         (["nonsense"], 2, "nonsense"),

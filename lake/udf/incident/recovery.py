@@ -40,13 +40,12 @@ def _only_finding(scope: Scope, answer: Answer, sql: str) -> Answer:
         names = ", ".join(f"(attempt {c.attempt_id}, {c.checkpoint_id})" for c in doubtful)
         text = f"not to be trusted: {names}; the others were saved before the first divergence or by the reference"
     else:
-        text = f"no proven divergence touches any of the {len(answer.checkpoints)} checkpoints"
-    kinds = ("manifest", "checkpoint_manifest", "otlp_logs")
+        text = f"no proven divergence touches a checkpoint of this run ({len(answer.checkpoints)} known)"
     rows = scope.rows(
         f"SELECT DISTINCT evidence_ref FROM checkpoint_shards WHERE {scope.where()} AND evidence_ref IS NOT "
         "NULL ORDER BY 1"
     )
-    refs = tuple(row["evidence_ref"] for row in rows) or scope.evidence(None, kinds[:2])
+    refs = tuple(row["evidence_ref"] for row in rows) or scope.evidence(None, ("checkpoint_manifest",))
     status = "suspected" if doubtful else "inconclusive"
     return Answer(
         run_id=answer.run_id,
