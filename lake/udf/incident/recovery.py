@@ -45,7 +45,7 @@ def _only_finding(scope: Scope, answer: Answer, sql: str) -> Answer:
         f"SELECT DISTINCT evidence_ref FROM checkpoint_shards WHERE {scope.where()} AND evidence_ref IS NOT "
         "NULL ORDER BY 1"
     )
-    refs = tuple(row["evidence_ref"] for row in rows) or scope.evidence(None, ("checkpoint_manifest",))
+    refs = tuple(row["evidence_ref"] for row in rows) or scope.evidence(None, ("manifest",))
     status = "suspected" if doubtful else "inconclusive"
     return Answer(
         run_id=answer.run_id,
