@@ -182,6 +182,10 @@ class Gpu:
         )  # fmt: skip
         number = batch.numbers("counter_id", node)[good][order]
         self._context.stream.counter_attributes.add(rows, "counter_id", "i", pa.array(number))
+        # The first value that looks back tells of the time before there were any.
+        first = np.flatnonzero(np.concatenate(([True], spec[order][1:] != spec[order][:-1])) & back)
+        before = pa.array(value[order[first]])
+        self._context.stream.counter_attributes.add(rows[first], "value_before", "d", before)
 
     def _counter_specs(self, batch: Batch, packet: Ints, row: Ints) -> tuple[Ints, list[str], list[str], Any]:
         """Per value the number of its description (-1: none), and name, unit and direction of all descriptions."""
