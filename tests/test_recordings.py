@@ -27,7 +27,7 @@ RUNS = {
     "sdc-replay": "run-sdc-01",
 }
 Document = dict[str, Any]
-WITHOUT_ROWS = {"gpu_breakdown"}
+WITHOUT_ROWS = {"gpu_breakdown", "gpu_timeline"}
 """Functions whose example has no rows here: the recorded job ran on CPUs."""
 NOT_RECORDED = {"read_perfetto", "read_metrics", "read_nccl"}
 """Functions whose example names a file that the recordings do not have."""

@@ -7,7 +7,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import zstandard
 
@@ -21,6 +21,7 @@ _MAGIC: Final = (
     (b"\xfd7zXZ\x00", "xz"),
 )
 _RATIO_FROM_BYTES: Final = 64 << 20
+_HELD_BYTES: Final = 64 << 20
 _MEMORY_BYTES: Final = 128 << 20
 """Largest window or dictionary that a zstd or xz stream may ask for."""
 _FEED_BYTES: Final = {"gzip": 1 << 16, "zstd": 1 << 10, "bzip2": 1 << 8, "xz": 1 << 12}
@@ -37,6 +38,8 @@ class Decompressed:
     """gzip, zstd, bzip2, xz; None when the input was not compressed (then `data` is the input itself)"""
     problem: str | None = None
     """why the end of the stream is missing, when it is broken; `data` is what came out before"""
+    release: Callable[[], None] = lambda: None
+    """lets what was read of `data` leave memory, when it is in a sink"""
 
 
 def compression(head: bytes | memoryview) -> str | None:
@@ -45,10 +48,23 @@ def compression(head: bytes | memoryview) -> str | None:
     return next((method for magic, method in _MAGIC if start.startswith(magic)), None)
 
 
-def decompress(data: bytes | memoryview, settings: Settings) -> Decompressed:
+class Sink(Protocol):
+    """Where plain bytes go that are too many to hold in memory."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append bytes."""
+
+    def view(self) -> memoryview:
+        """All that was written."""
+
+    def release(self) -> None:
+        """Let what was read of the view leave memory."""
+
+
+def decompress(data: bytes | memoryview, settings: Settings, spill: Callable[[], Sink] | None = None) -> Decompressed:
     """The plain bytes of a compressed object of one or more members; an object not compressed as it is.
 
-    Raises:
+    With `spill` a result above 64 MiB is written to a sink that it makes. Raises:
         LimitExceeded: the result is larger than `max_file_bytes` or, above 64 MiB, than
             `max_decompression_ratio` times the input.
         Invalid: the stream is broken before its first byte came out.
@@ -58,6 +74,7 @@ def decompress(data: bytes | memoryview, settings: Settings) -> Decompressed:
         return Decompressed(data=data)
     limit = min(settings.max_file_bytes, max(_RATIO_FROM_BYTES, settings.max_decompression_ratio * len(data)))
     parts: list[bytes] = []
+    sink: Sink | None = None
     size = 0
     problem = None
     try:
@@ -65,11 +82,21 @@ def decompress(data: bytes | memoryview, settings: Settings) -> Decompressed:
             size += len(part)
             if size > limit:
                 raise LimitExceeded(_too_large(method, len(data), settings))
-            parts.append(part)
+            if sink is None and spill is not None and size > _HELD_BYTES:
+                sink = spill()
+                for earlier in parts:
+                    sink.write(earlier)
+                parts = []
+            if sink is None:
+                parts.append(part)
+            else:
+                sink.write(part)
     except _ERRORS as error:
         problem = f"{method} stream is broken after {size} decompressed bytes ({error}), the rest is lost"
         if not size:
             raise Invalid(problem) from error
+    if sink is not None:
+        return Decompressed(data=sink.view(), method=method, problem=problem, release=sink.release)
     return Decompressed(data=b"".join(parts), method=method, problem=problem)
 
 

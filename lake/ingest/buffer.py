@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake.catalog.contract import Catalog
 from lake.errors import Conflict
 from lake.ingest.crash import crash_point
 from lake.ingest.decode import Taken
 from lake.ingest.enrich import Placements
+from lake.ingest.sources import Raw
 from lake.ingest.writer import new_stacks, write_files
 from lake.records import DataFile, Evidence, Placement, Publication
 from lake.settings import Settings
@@ -48,7 +50,14 @@ class Buffer:
         wanted = list(keys)
         return not self._keys.isdisjoint(wanted) or bool(self._catalog.batches(wanted))
 
-    def add(self, taken: Taken, data: bytes) -> dict[str, int]:
+    def write(self, table: str, rows: pa.Table) -> list[DataFile]:
+        """Write rows of an input that comes in parts; they are published with the rest of it by `add`."""
+        if self._taken:
+            self.flush()
+        runs = set(pc.unique(rows["run_id"]).to_pylist()) if table != "stacks" else set()
+        return self._write_table(table, rows, self._placements(runs))
+
+    def add(self, taken: Taken, raw: Raw) -> dict[str, int]:
         """Take a decoded file and store its raw bytes as evidence; publishes when the buffer is full.
 
         Gives the rows added by table: a stack that is buffered already is not added again.
@@ -62,10 +71,13 @@ class Buffer:
         crash_point("1-decoded")
         while len(self._puts) >= _PENDING_PUTS:
             self._puts.pop(0).result()
-        self._puts.append(self._pool.submit(self._store.put, taken.evidence.path, data))
+        self._puts.append(self._pool.submit(self._put, taken.evidence.path, raw))
         if self._rows >= self._settings.flush_rows or self._bytes >= self._settings.flush_bytes:
             self.flush()
         return taken.rows
+
+    def _put(self, path: str, raw: Raw) -> bool:
+        return self._store.put(path, raw.data if raw.spill is None else raw.spill.path)
 
     def flush(self) -> None:
         """Write and publish what is buffered: evidence first, then files, then the one transaction.
@@ -99,13 +111,17 @@ class Buffer:
             return taken
         stacks = new_stacks(taken.decoded.tables["stacks"], self._stacks)
         decoded = replace(taken.decoded, tables=taken.decoded.tables | {"stacks": stacks})
-        rows = {table: data.num_rows for table, data in sorted(decoded.tables.items())}
+        taken.summary.rows["stacks"] = stacks.num_rows
+        rows = dict(sorted(taken.summary.rows.items()))
         batches = tuple(replace(batch, rows=rows) for batch in taken.batches)
         return replace(taken, decoded=decoded, batches=batches)
 
     def _publish(self) -> None:
-        placements = self._placements()
-        files = self._write(placements)
+        runs = {taken.evidence.identity.run_id for taken in self._taken}
+        for taken in self._taken:
+            runs.update(row.run_id for row in taken.coverage)
+        placements = self._placements(runs)
+        files = [file for taken in self._taken for file in taken.files] + self._write(placements)
         crash_point("4-files-stored")
         new = self._catalog.publish(
             Publication(
@@ -137,19 +153,20 @@ class Buffer:
                 parts[table].append(rows)
         files = []
         for table in sorted(parts):
-            rows = pa.concat_tables(parts.pop(table))
-            rows = rows if table == "stacks" else placements.fill(rows)
-            for file, data in write_files(table, rows, self._settings):
-                self._store.put(file.path, data)
-                files.append(file)
-                crash_point("3-first-file-stored")
+            files += self._write_table(table, pa.concat_tables(parts.pop(table)), placements)
         return files
 
-    def _placements(self) -> Placements:
-        """Placements of the buffered runs: the catalog's, then those of this ingestion."""
-        runs = {taken.evidence.identity.run_id for taken in self._taken}
-        for taken in self._taken:
-            runs.update(row.run_id for row in taken.coverage)
+    def _write_table(self, table: str, rows: pa.Table, placements: Placements) -> list[DataFile]:
+        rows = rows if table == "stacks" else placements.fill(rows)
+        files = []
+        for file, data in write_files(table, rows, self._settings):
+            self._store.put(file.path, data)
+            files.append(file)
+            crash_point("3-first-file-stored")
+        return files
+
+    def _placements(self, runs: set[str | None]) -> Placements:
+        """Placements of runs: the catalog's, then those of this ingestion."""
         named = sorted(run for run in runs if run is not None)
         if len(named) > _RUNS_ASKED_ONE_BY_ONE:
             known = self._catalog.placements()

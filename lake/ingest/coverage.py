@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Final
 
 from lake.formats.base import Decoded
+from lake.ingest.summary import Summary
 from lake.records import Coverage, Identity
 
 EMPTY_DUMP: Final = "empty dump"
@@ -25,26 +24,26 @@ _MAIN_TABLE: Final = {
 _REASON_CHARACTERS: Final = 500
 
 
-def coverage_of(decoded: Decoded, *, format_name: str, identity: Identity, evidence_ref: str) -> list[Coverage]:
+def coverage_of(
+    decoded: Decoded, summary: Summary, *, format_name: str, identity: Identity, evidence_ref: str
+) -> list[Coverage]:
     """Coverage of one input: a row per table and (run, attempt, rank), and one of no rows when its main table is empty.
 
     Rejected records and the reason are in one row: that of no rows, or else the one with most rows.
     """
     rows = [
         Coverage(
-            run_id=key["run_id"],
-            attempt_id=key["attempt_id"],
-            rank_id=key["rank_id"],
+            run_id=run_id,
+            attempt_id=attempt_id,
+            rank_id=rank_id,
             table=table,
             source=format_name,
             evidence_ref=evidence_ref,
-            ts_from=key["ts_min"],
-            ts_to=key["ts_max"],
-            rows=key["ts_count"],
+            ts_from=group.ts.low,
+            ts_to=group.ts.high,
+            rows=group.rows,
         )
-        for table, data in decoded.tables.items()
-        if table != "stacks"
-        for key in _groups(data)
+        for (table, run_id, attempt_id, rank_id), group in summary.groups.items()
     ]
     reason = EMPTY_DUMP if decoded.empty else _reason(decoded)
     main = _MAIN_TABLE.get(format_name)
@@ -65,19 +64,6 @@ def coverage_of(decoded: Decoded, *, format_name: str, identity: Identity, evide
     most = max(range(len(rows)), key=lambda index: rows[index].rows)
     rows[most] = replace(rows[most], rejected=decoded.rejected, reason=reason)
     return rows
-
-
-def _groups(rows: pa.Table) -> list[dict[str, Any]]:
-    narrow = rows.select(["run_id", "attempt_id", "rank_id"]).append_column("ts", rows["ts"].cast(pa.int64()))
-    aggregates: list[tuple[str, str] | tuple[str, str, object]] = [
-        ("ts", "min"),
-        ("ts", "max"),
-        ("ts", "count", pa.compute.CountOptions(mode="all")),
-    ]
-    groups: list[dict[str, Any]] = (
-        narrow.group_by(["run_id", "attempt_id", "rank_id"]).aggregate(aggregates).to_pylist()
-    )
-    return groups
 
 
 def _reason(decoded: Decoded) -> str | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lake.catalog.publish import check
 from lake.formats.base import Decoded, Format, Problem, Source, evidence_ref
@@ -17,12 +17,15 @@ from lake.formats.reading import decode_object
 from lake.ingest.context import conflicts
 from lake.ingest.coverage import coverage_of
 from lake.ingest.sources import Input, Raw
+from lake.ingest.spill import Spill
+from lake.ingest.summary import Summary
 from lake.records import (
     Attempt,
     Batch,
     Checkpoint,
     CheckpointShard,
     Coverage,
+    DataFile,
     Evidence,
     Fact,
     Identity,
@@ -52,10 +55,25 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of a file but its rows."""
+
+    item: Input
+    sha256: str
+    size_bytes: int
+    kind: Format
+    given: Given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A decoded file, ready to be buffered."""
+    """A decoded file, ready to be buffered; while `decoded.parts` are to come it lacks what they tell."""
 
     decoded: Decoded
+    summary: Summary
+    files: tuple[DataFile, ...]
+    """files that hold rows of it already"""
+    known: Known
     batches: tuple[Batch, ...]
     evidence: Evidence
     facts: tuple[Fact, ...]
@@ -70,7 +88,7 @@ class Taken:
     @property
     def rows(self) -> dict[str, int]:
         """Rows by table."""
-        return {table: data.num_rows for table, data in sorted(self.decoded.tables.items()) if data.num_rows}
+        return {table: count for table, count in sorted(self.summary.rows.items()) if count}
 
     @property
     def size_bytes(self) -> int:
@@ -96,27 +114,58 @@ def decode(item: Input, raw: Raw, kind: Format, given: Given, settings: Settings
         Invalid: nothing of it can be taken; the message says why.
         LimitExceeded: it is larger, deeper or more than the settings allow.
     """
-    stored = Source(name=item.name, data=raw.data, sha256=raw.sha256, identity=given.identity, settings=settings)
-    decoded = decode_object(kind, stored)
-    identity = decoded.identity.fill(given.identity)
-    ref = evidence_ref(raw.sha256)
-    facts, dropped = _complete(decoded.facts, identity)
+    stored = Source(
+        name=item.name,
+        data=raw.data,
+        sha256=raw.sha256,
+        identity=given.identity,
+        settings=settings,
+        in_parts=True,
+        release=raw.release,
+    )
+    decoded = decode_object(kind, stored, Spill)
+    decoded.facts, dropped = _complete(decoded.facts, decoded.identity.fill(given.identity))
     decoded.problems.extend(dropped)
+    known = Known(item=item, sha256=raw.sha256, size_bytes=len(raw.data), kind=kind, given=given)
+    return _taken(known, decoded, Summary.of(decoded.tables))
+
+
+def with_parts(taken: Taken, write: Callable[[str, pa.Table], Iterable[DataFile]]) -> Taken:
+    """The file after its parts are written by `write`, one after the other.
+
+    Raises:
+        Invalid: the decoder failed on one of them.
+    """
+    files: list[DataFile] = []
+    for table, rows in taken.decoded.parts or ():
+        taken.summary.add(table, rows)
+        files += write(table, rows)
+    taken.decoded.parts = None
+    return _taken(taken.known, taken.decoded, taken.summary, tuple(files))
+
+
+def _taken(known: Known, decoded: Decoded, summary: Summary, files: tuple[DataFile, ...] = ()) -> Taken:
+    item, kind, given = known.item, known.kind, known.given
+    identity = decoded.identity.fill(given.identity)
+    ref = evidence_ref(known.sha256)
     notes = [*conflicts(decoded.identity, given.options)]
-    if given.folder_note and identity.run_id is None and _run_unknown(decoded):
+    if given.folder_note and identity.run_id is None and _run_unknown(decoded, summary):
         notes.append(given.folder_note)
-    rows = {table: data.num_rows for table, data in sorted(decoded.tables.items())}
-    keys = dict.fromkeys((batch_key(raw.sha256, kind.name, identity), batch_key(raw.sha256, kind.name, given.identity)))
+    rows = dict(sorted(summary.rows.items()))
+    keys = dict.fromkeys(batch_key(known.sha256, kind.name, named) for named in (identity, given.identity))
     batches = (
         Batch(batch_key=key, name=item.name, format=kind.name, evidence_ref=ref, rows=rows, rejected=decoded.rejected)
         for key in keys
     )
     taken = Taken(
         decoded=decoded,
+        summary=summary,
+        files=files,
+        known=known,
         batches=tuple(batches),
-        evidence=_evidence(item, raw, kind, decoded, (identity, given.hints)),
-        facts=(*_named(decoded, identity), *facts),
-        coverage=tuple(coverage_of(decoded, format_name=kind.name, identity=identity, evidence_ref=ref)),
+        evidence=_evidence(known, decoded, identity, summary),
+        facts=(*_named(summary, identity), *decoded.facts),
+        coverage=tuple(coverage_of(decoded, summary, format_name=kind.name, identity=identity, evidence_ref=ref)),
         problems=(*(problem.message for problem in decoded.problems), *notes),
     )
     # what the catalog cannot hold must refuse this file, not the publication it would be part of
@@ -148,47 +197,34 @@ def _complete(facts: list[Fact], identity: Identity) -> tuple[list[Fact], list[P
     return kept, [Problem(message=f"{dropped} facts name no run or attempt and were not taken", rejected=dropped)]
 
 
-def _named(decoded: Decoded, identity: Identity) -> list[Fact]:
+def _named(summary: Summary, identity: Identity) -> list[Fact]:
     """A run and attempt for every one that the rows or the file name, so that the catalog lists it."""
     found: set[tuple[str, int | None]] = set()
     if identity.run_id is not None:
         found.add((identity.run_id, identity.attempt_id))
-    for table, data in decoded.tables.items():
-        if table != "stacks":
-            pairs = data.select(["run_id", "attempt_id"]).group_by(["run_id", "attempt_id"]).aggregate([]).to_pylist()
-            found.update((pair["run_id"], pair["attempt_id"]) for pair in pairs if pair["run_id"] is not None)
+    found.update((run_id, attempt_id) for run_id, attempt_id in summary.attempts if run_id is not None)
     ordered = sorted(found, key=lambda pair: (pair[0], -1 if pair[1] is None else pair[1]))
     runs: list[Fact] = [Run(run_id=run) for run in dict.fromkeys(run for run, _ in ordered)]
     return runs + [Attempt(run_id=run, attempt_id=attempt) for run, attempt in ordered if attempt is not None]
 
 
-def _run_unknown(decoded: Decoded) -> bool:
-    return decoded.empty or any(rows["run_id"].null_count for rows in decoded.tables.values())
+def _run_unknown(decoded: Decoded, summary: Summary) -> bool:
+    return decoded.empty or any(run_id is None for run_id, _ in summary.attempts)
 
 
-def _evidence(item: Input, raw: Raw, kind: Format, decoded: Decoded, known: tuple[Identity, NameHints]) -> Evidence:
-    identity, hints = known
-    tables = [data for name, data in decoded.tables.items() if name != "stacks" and data.num_rows]
-    step_from, step_to = _span(tables, "step_id")
-    ts_from, ts_to = _span(tables, "ts")
+def _evidence(known: Known, decoded: Decoded, identity: Identity, summary: Summary) -> Evidence:
+    hints, steps = known.given.hints, summary.steps
     return Evidence(
-        evidence_ref=evidence_ref(raw.sha256),
-        sha256=raw.sha256,
-        size_bytes=len(raw.data),
-        kind=kind.name,
-        name=item.name,
-        path=evidence_key(raw.sha256),
+        evidence_ref=evidence_ref(known.sha256),
+        sha256=known.sha256,
+        size_bytes=known.size_bytes,
+        kind=known.kind.name,
+        name=known.item.name,
+        path=evidence_key(known.sha256),
         identity=identity,
-        step_from=hints.step_from if step_from is None else step_from,
-        step_to=hints.step_to if step_to is None else step_to,
-        ts_from=ts_from,
-        ts_to=ts_to,
+        step_from=hints.step_from if steps.low is None else steps.low,
+        step_to=hints.step_to if steps.high is None else steps.high,
+        ts_from=summary.ts.low,
+        ts_to=summary.ts.high,
         state="empty" if decoded.empty else "salvaged" if decoded.salvaged else "complete",
     )
-
-
-def _span(tables: list[pa.Table], column: str) -> tuple[int | None, int | None]:
-    extremes = [pc.min_max(data[column].cast(pa.int64())).as_py() for data in tables]
-    lows = [e["min"] for e in extremes if e["min"] is not None]
-    highs = [e["max"] for e in extremes if e["max"] is not None]
-    return min(lows, default=None), max(highs, default=None)

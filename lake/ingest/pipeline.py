@@ -13,7 +13,7 @@ from lake.formats.base import evidence_ref
 from lake.ingest.ahead import in_order
 from lake.ingest.buffer import Buffer
 from lake.ingest.context import ONLY_ATTEMPT, FolderRuns, is_only_attempt
-from lake.ingest.decode import Given, Taken, batch_key, decode
+from lake.ingest.decode import Given, Taken, batch_key, decode, with_parts
 from lake.ingest.report import FileReport, Progress, Report, Status
 from lake.ingest.scan import Scanned, folder_runs, scan
 from lake.ingest.sources import Raw, read, size_of, walk
@@ -140,7 +140,11 @@ def _take(work: _Work, buffer: Buffer) -> tuple[FileReport, str | None]:
         return _report(scanned, "refused", problems=(work.refusal or "",)), None
     if buffer.knows(batch.batch_key for batch in taken.batches):
         return _report(scanned, "duplicate", evidence=ref, problems=taken.problems), None
-    rows = buffer.add(taken, raw.data)
+    try:
+        taken = taken if taken.decoded.parts is None else with_parts(taken, buffer.write)
+    except (Invalid, LimitExceeded, Corrupt) as error:
+        return _report(scanned, "refused", problems=(error.message,)), None
+    rows = buffer.add(taken, raw)
     return _taken_report(scanned, taken, rows), taken.key
 
 

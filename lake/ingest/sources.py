@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from lake.errors import Invalid
+from lake.ingest.spill import SPILL_BYTES, Spill
 
 CATALOG_FILE: Final = "catalog.sqlite"
 """The file that makes a folder a lake."""
+_PIECE_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +44,15 @@ class Input:
 class Raw:
     """Bytes of an input as stored, and their SHA-256 in hex."""
 
-    data: bytes
+    data: bytes | memoryview
     sha256: str
+    spill: Spill | None = None
+    """where the bytes of a large input lie"""
+
+    def release(self) -> None:
+        """Let what was read of a large input leave memory."""
+        if self.spill is not None:
+            self.spill.release()
 
 
 def walk(paths: Sequence[str | os.PathLike[str]]) -> list[Input]:
@@ -65,16 +74,31 @@ def walk(paths: Sequence[str | os.PathLike[str]]) -> list[Input]:
 
 
 def read(item: Input, max_bytes: int) -> Raw:
-    """The bytes of a file.
+    """The bytes of a file; those of a large one are copied to a temporary file.
 
     Raises:
         Invalid: not a regular file, larger than `max_bytes`, or it cannot be opened.
     """
     with _open(item, max_bytes) as file:
+        if os.fstat(file.fileno()).st_size > SPILL_BYTES:
+            return _read_large(file, max_bytes)
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise Invalid(f"file is larger than max_file_bytes={max_bytes}")
     return Raw(data=data, sha256=hashlib.sha256(data).hexdigest())
+
+
+def _read_large(file: BinaryIO, max_bytes: int) -> Raw:
+    spill, digest, size = Spill(), hashlib.sha256(), 0
+    while piece := file.read(_PIECE_BYTES):
+        size += len(piece)
+        if size > max_bytes:
+            raise Invalid(f"file is larger than max_file_bytes={max_bytes}")
+        digest.update(piece)
+        spill.write(piece)
+    if not size:
+        return Raw(data=b"", sha256=digest.hexdigest())
+    return Raw(data=spill.view(), sha256=digest.hexdigest(), spill=spill)
 
 
 def read_head(item: Input, size: int) -> bytes:

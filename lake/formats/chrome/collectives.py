@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from lake.formats.chrome.events import Events
 from lake.formats.chrome.slices import Slices
-from lake.formats.chrome.text import token_text
 from lake.records import Attempt, Communicator, Fact, Identity
 
 _NAME, _GROUP, _DTYPE, _NELEMS = "Collective name", "Process Group Name", "dtype", "In msg nelems"
@@ -53,7 +52,7 @@ class Operations:
         self.has_bytes |= usable
 
     def _text(self, entries: npt.NDArray[Any]) -> pa.DictionaryArray:
-        return token_text(self._events.buffer, self._events.spans(entries)).dictionary_encode()
+        return self._events.texts(entries)
 
     def _first(
         self, args: dict[str, npt.NDArray[np.int32]], keys: tuple[str, ...], where: npt.NDArray[np.bool_]

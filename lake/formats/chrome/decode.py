@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -33,7 +34,7 @@ def decode_trace(source: Source, *, kineto: bool) -> Decoded:
         Invalid: the content is no trace or holds no event.
     """
     decoded = Decoded()
-    buffer = _utf8(source.data, decoded.problems)
+    buffer = _utf8(source, decoded.problems)
     limits = source.settings
     scanner = Scanner(buffer, (limits.max_depth, limits.max_attributes), _KEPT, source.release)
     envelope = read_envelope(buffer, scanner)
@@ -56,10 +57,10 @@ def decode_trace(source: Source, *, kineto: bool) -> Decoded:
     return decoded
 
 
-def _utf8(data: bytes | memoryview, problems: list[Problem]) -> npt.NDArray[np.uint8]:
+def _utf8(source: Source, problems: list[Problem]) -> npt.NDArray[np.uint8]:
     """The bytes, every invalid UTF-8 sequence replaced; read-only."""
-    view = memoryview(data).cast("B")
-    if not _is_utf8(view):
+    view = memoryview(source.data).cast("B")
+    if not _is_utf8(view, source.release):
         text = bytes(view).decode("utf-8", "replace")
         problems.append(Problem(message="the file is not valid UTF-8; every invalid sequence was read as U+FFFD"))
         view = memoryview(text.encode("utf-8"))
@@ -68,7 +69,7 @@ def _utf8(data: bytes | memoryview, problems: list[Problem]) -> npt.NDArray[np.u
     return buffer
 
 
-def _is_utf8(view: memoryview) -> bool:
+def _is_utf8(view: memoryview, release: Callable[[], None]) -> bool:
     start = 0
     while start < len(view):
         end = min(start + _UTF8_PIECE, len(view))
@@ -79,6 +80,7 @@ def _is_utf8(view: memoryview) -> bool:
         except UnicodeDecodeError:
             return False
         start = end
+        release()
     return True
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numba as nb
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lake.formats.base import Problem
 from lake.formats.chrome import tokens
@@ -15,6 +17,7 @@ from lake.formats.chrome.envelope import Envelope
 from lake.formats.chrome.index import Entries, Index
 from lake.formats.chrome.scan import Scanner
 from lake.formats.chrome.symbols import Symbols
+from lake.formats.chrome.text import token_text
 from lake.formats.chrome.times import EXACT, RANGE
 from lake.formats.chrome.words import Words
 
@@ -27,6 +30,7 @@ ON_THREAD: Final = b"XB"
 COUNTER: Final = ord("C")
 METADATA: Final = ord("M")
 _KNOWN: Final = SLICE_BEGINS + ENDS + INSTANTS + FLOWS + b"CM"
+_PIECE_ROWS: Final = 1 << 16
 _LONGEST: Final = np.iinfo(np.int64).max
 
 
@@ -93,7 +97,21 @@ class Events:
 
     def integers(self, entries: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """(values, whether each is an integer of 64 bits) of kept entries; numbers written as strings count."""
-        return integers(self.buffer, self.spans(entries))
+        values, good = np.zeros(len(entries), np.int64), np.zeros(len(entries), np.bool_)
+        for piece in self._pieces(len(entries)):
+            values[piece], good[piece] = integers(self.buffer, self.spans(entries[piece]))
+        return values, good
+
+    def texts(self, entries: npt.NDArray[Any]) -> pa.DictionaryArray:
+        """The text of kept entries, null for -1."""
+        pieces = [token_text(self.buffer, self.spans(entries[piece])) for piece in self._pieces(len(entries))]
+        return pa.chunked_array(pieces, pa.string()).combine_chunks().dictionary_encode()
+
+    def _pieces(self, count: int) -> Iterator[slice]:
+        """Slices of some entries at a time; what they say is anywhere in the file."""
+        for first in range(0, count, _PIECE_ROWS):
+            yield slice(first, first + _PIECE_ROWS)
+            self.scanner.release()
 
 
 def are(ph: npt.NDArray[np.uint8], phases: bytes) -> npt.NDArray[np.bool_]:
@@ -165,7 +183,7 @@ def build_events(envelope: Envelope, scanner: Scanner, problems: list[Problem]) 
             fits[part] = ts[part] >= -_LONGEST - base
         ts[part][~fits[part]] = 0
         ts[part] += base
-    words = Words.of(scanner.buffer, symbols)
+    words = Words.of(scanner.buffer, symbols, scanner.release)
     pairs = np.stack([words.of_symbols(index.threads[:, column]) for column in range(2)], axis=1)
     threads, number = np.unique(pairs, axis=0, return_inverse=True) if len(pairs) else (pairs, np.empty(0, np.int64))
     events = Events(

@@ -71,7 +71,7 @@ class Scanner:
         self._limits = np.array([max(min(max_depth, 64) - 1, 1), max_members], np.int64)
         self._symbols = new_symbols(1 << max(12, (8 * max_members).bit_length()))
         self._usual = np.zeros(max_members + 1, np.int64)
-        self._kept_keys, self._release = pa.array(sorted(kept), pa.string()), release
+        self._kept_keys, self.release = pa.array(sorted(kept), pa.string()), release
         self._kept = np.zeros(0, np.bool_)
         self._index = Collected()
 
@@ -83,7 +83,7 @@ class Scanner:
         while True:
             soft_end = min(int(state[POSITION]) + CHUNK_BYTES, n)
             self._chunk(soft_end, soft_end - int(state[POSITION]))
-            self._release()
+            self.release()
             if state[STATUS] != MORE:
                 closed = state[STATUS] == CLOSED
                 return int(state[POSITION]) + closed, bool(closed)
@@ -97,7 +97,7 @@ class Scanner:
         state[STATUS] = GROW
         while state[STATUS] == GROW:
             if self._symbols.used > self._symbols.capacity - 3 * self._limits[1]:
-                self._symbols = grow_symbols(self.buffer, self._symbols)
+                self._symbols = grow_symbols(self._symbols)
             scan_events(self._work(small, large, entries), soft_end, state)
         self._collect(small[: state[EVENTS]], large[: state[EVENTS]], entries[: state[ENTRIES]])
 

@@ -12,7 +12,7 @@ from lake.formats.chrome.tokens import rehash
 
 
 class Symbols(NamedTuple):
-    """Distinct raw tokens: token `k` is `spans[k]` = (start, length) in the buffer.
+    """Distinct raw tokens: token `k` is `spans[k]` = (start, length, hash) in the buffer.
 
     `slots` is an open-addressing table of token numbers; the last row of `spans` holds the number of tokens and the
     seed of the hash, which is random so that no input can be made to collide.
@@ -34,16 +34,16 @@ class Symbols(NamedTuple):
 
 def new_symbols(capacity: int) -> Symbols:
     """An empty table for `capacity` tokens (a power of two)."""
-    spans = np.empty((capacity + 1, 2), np.int64)
-    spans[0] = -1, -1
-    spans[-1] = 0, secrets.randbits(62)
+    spans = np.empty((capacity + 1, 3), np.int64)
+    spans[0] = -1, -1, 0
+    spans[-1] = 0, secrets.randbits(62), 0
     return Symbols(np.full(2 * capacity, -1, np.int32), spans)
 
 
-def grow_symbols(buffer: npt.NDArray[np.uint8], symbols: Symbols) -> Symbols:
+def grow_symbols(symbols: Symbols) -> Symbols:
     """The same tokens in a table of twice the capacity."""
     larger = new_symbols(2 * symbols.capacity)
     larger.spans[: symbols.used] = symbols.spans[: symbols.used]
     larger.spans[-1] = symbols.spans[-1]
-    rehash(buffer, larger.spans, larger.slots)
+    rehash(larger.spans, larger.slots)
     return larger

@@ -158,8 +158,10 @@ def is_symbol(b, i, j, spans, k):  # type: ignore[no-untyped-def]
 def intern(b, i, j, slots, spans):  # type: ignore[no-untyped-def]
     """The number of the token `b[i:j]` in a table of symbols, added when new; there must be room."""
     mask = np.uint64(len(slots) - 1)
-    slot = np.int64(_hash(b, i, j, spans[-1, 1]) & mask)
+    number = _hash(b, i, j, spans[-1, 1])
+    slot = np.int64(number & mask)
     length = j - i
+    mixed = np.int64(number)
     while True:
         k = np.int64(slots[slot])
         if k < 0:
@@ -167,19 +169,20 @@ def intern(b, i, j, slots, spans):  # type: ignore[no-untyped-def]
             spans[-1, 0] = k + 1
             spans[k, 0] = i
             spans[k, 1] = length
+            spans[k, 2] = mixed
             slots[slot] = k
             return k
-        if is_symbol(b, i, j, spans, k):
+        if spans[k, 2] == mixed and is_symbol(b, i, j, spans, k):
             return k
         slot = (slot + 1) & np.int64(mask)
 
 
 @nb.njit(cache=True)
-def rehash(b, spans, slots):  # type: ignore[no-untyped-def]
+def rehash(spans, slots):  # type: ignore[no-untyped-def]
     """Enter all symbols of `spans` into the empty table `slots`."""
     mask = np.uint64(len(slots) - 1)
     for k in range(spans[-1, 0]):
-        slot = np.int64(_hash(b, spans[k, 0], spans[k, 0] + spans[k, 1], spans[-1, 1]) & mask)
+        slot = np.int64(np.uint64(spans[k, 2]) & mask)
         while slots[slot] >= 0:
             slot = (slot + 1) & np.int64(mask)
         slots[slot] = k

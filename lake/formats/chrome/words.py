@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,9 @@ import pyarrow as pa
 
 from lake.formats.chrome.symbols import Symbols
 from lake.formats.chrome.text import token_text
+
+_PIECE: Final = 1 << 16
+"""Symbols whose text is read at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +25,13 @@ class Words:
     word: npt.NDArray[np.int32]
 
     @classmethod
-    def of(cls, buffer: npt.NDArray[np.uint8], symbols: Symbols) -> Words:
-        """Words of all symbols."""
-        text = token_text(buffer, symbols.spans[: symbols.used])
-        encoded = text.dictionary_encode()
+    def of(cls, buffer: npt.NDArray[np.uint8], symbols: Symbols, release: Callable[[], None]) -> Words:
+        """Words of all symbols; `release` is called when some of the buffer has been read."""
+        pieces = [pa.array([], pa.string())]
+        for first in range(0, symbols.used, _PIECE):
+            pieces.append(token_text(buffer, symbols.spans[first : min(first + _PIECE, symbols.used)]))
+            release()
+        encoded = pa.chunked_array(pieces).combine_chunks().dictionary_encode()
         word = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
         return cls(text=encoded.dictionary, word=word)
 

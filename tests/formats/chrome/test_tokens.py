@@ -104,7 +104,7 @@ def test_intern_numbers_distinct_tokens_also_after_growth() -> None:
     numbers = []
     for at in range(len(words)):
         if symbols.used == symbols.capacity:
-            symbols = grow_symbols(data, symbols)
+            symbols = grow_symbols(symbols)
         numbers.append(intern(data, 4 * at, 4 * at + 4, symbols.slots, symbols.spans))
     assert numbers == [at % 700 for at in range(2000)]
     assert symbols.used == 700
