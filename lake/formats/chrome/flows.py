@@ -50,7 +50,9 @@ class Flows:
         kernels of one stream may overlap.
         """
         thread, ts = events.thread[flow], events.ts[flow]
-        on_thread = np.flatnonzero(are(events.index.ph[slices.event], ON_THREAD) & bool(len(flow)))
+        flowing = np.zeros(len(events.thread_pid), np.bool_)
+        flowing[thread] = True
+        on_thread = np.flatnonzero(are(events.index.ph[slices.event], ON_THREAD) & flowing[slices.thread])
         if not len(on_thread):
             return np.full(len(flow), -1, np.int64)
         tracks = Tracks(slices.thread[on_thread], slices.ts[on_thread], slices.end(on_thread))

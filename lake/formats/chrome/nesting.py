@@ -107,7 +107,7 @@ class Tracks:
         start: npt.NDArray[np.int64],
         end: npt.NDArray[np.int64],
     ) -> None:
-        self.order = nest(track, start, end)[1]
+        self.order = np.lexsort((~end, start, track)).astype(np.int32)
         self._end = end
         self._track, self._start = track[self.order], start[self.order]
 
