@@ -1,6 +1,7 @@
 """Trace JSON to Arrow tables: this decoder against a plain Python loop over `json` objects, one run, same tables.
 
 The large traces of the case collection are used where it is at hand (`$LAKE_CASES`), a generated one otherwise.
+`$LAKE_HTA_PYTHON`, an interpreter that has HolisticTraceAnalysis, adds its parse of the same files.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -44,6 +46,16 @@ def generated(events: int) -> bytes:
     return json.dumps({"baseTimeNanoseconds": 1_790_857_026_000_000_000, "traceEvents": trace}).encode()
 
 
+def hta_seconds(path: Path) -> float | None:
+    """Seconds that Holistic Trace Analysis takes to parse a trace; None without an interpreter that has it."""
+    interpreter = os.environ.get("LAKE_HTA_PYTHON")
+    if interpreter is None:
+        return None
+    script = Path(__file__).with_name("hta_parse.py")
+    done = subprocess.run([interpreter, script, path], capture_output=True, text=True, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
 def main() -> None:
     """Print events/s of both sides and their ratio for each trace."""
     paths = [CASES / name for name in TRACES if (CASES / name).exists()]
@@ -67,6 +79,16 @@ def main() -> None:
             f"{name}: {size:.0f} MB, {events} events; {rate:.2f} M events/s ({size / ours:.0f} MB/s), "
             f"Python loop {plain:.3f} M events/s: {loop / ours:.1f} times"
         )
+        hta = hta_seconds(next(path for path in paths if path.name == name)) if paths else None
+        if hta is not None:
+            start = time.perf_counter()
+            plain_data = gzip.decompress(next(path for path in paths if path.name == name).read_bytes())
+            decode_trace(Source.of(name, plain_data), kineto=True)
+            with_unpacking = time.perf_counter() - start
+            print(
+                f"{name}: HTA's parse {hta:.2f} s, this one with unpacking {with_unpacking:.2f} s: "
+                f"{hta / with_unpacking:.1f} times"
+            )
 
 
 if __name__ == "__main__":
