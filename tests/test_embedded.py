@@ -21,6 +21,11 @@ def test_a_lake_is_one_folder_that_reopens(tmp_path: Path) -> None:
         assert again.sql("SELECT count(*) AS n FROM logs WHERE run_id = $1", ["r"]).rows() == [{"n": 3}]
 
 
+def test_a_bucket_is_not_a_lake() -> None:
+    with pytest.raises(Invalid, match="s3://bucket/x can be the store of a lake, not the lake"):
+        lake.open("s3://bucket/x")
+
+
 def test_the_same_surface_on_both_back_ends(lake_address: Address, tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "in")
     with lake.open(lake_address.url, lake_address.store) as here:
