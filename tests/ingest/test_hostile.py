@@ -71,6 +71,14 @@ def test_a_record_with_too_many_attributes_is_rejected_alone(lake: Lake, tmp_pat
     assert file.problems
 
 
+def test_a_file_of_which_every_record_is_rejected_is_refused(lake: Lake, tmp_path: Path) -> None:
+    request = request_of({"trace_id": b"short"})
+    file = take(lake, tmp_path, "x.traces.pb", request.SerializeToString())
+    assert (file.status, file.rows) == ("refused", {})
+    assert file.problems
+    assert rows(lake, "SELECT count(*) FROM evidence") == [(0,)]
+
+
 @pytest.mark.parametrize("cut", [1, 50, 100])
 def test_a_cut_request_is_refused_or_salvaged_with_a_reason(cut: int, lake: Lake, tmp_path: Path) -> None:
     data = request_of(*({"name": f"step {i}"} for i in range(20))).SerializeToString()
