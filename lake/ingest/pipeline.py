@@ -144,7 +144,7 @@ def _take(work: _Work, buffer: Buffer) -> tuple[FileReport, str | None]:
         taken = taken if taken.decoded.parts is None else with_parts(taken, buffer.write)
     except (Invalid, LimitExceeded, Corrupt) as error:
         return _report(scanned, "refused", problems=(error.message,)), None
-    if taken.decoded.rejected and not taken.rows and not taken.facts:
+    if taken.decoded.rejected and not taken.rows:
         return _report(scanned, "refused", problems=taken.problems), None
     rows = buffer.add(taken, raw)
     return _taken_report(scanned, taken, rows), taken.key
