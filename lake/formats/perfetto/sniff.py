@@ -15,8 +15,8 @@ _PAYLOADS: Final = frozenset(
     | {115, 117, 118, 119, 120, 122, 124, 128, 129, 130}
 )
 """Payloads that no other format known here has under the same number."""
-_BEGINS: Final = {1: b"\x08", 2: b"\x0a\x12"}
-"""How the payloads begin that others have too: kernel events with a processor, a process tree with an entry."""
+_BEGINS: Final = {1: b"\x08"}
+"""How a payload begins that others have too: kernel events with a processor. A process tree looks like OTLP."""
 _MAX_PACKETS: Final = 200
 _ZIP_HEAD, _TAR_BLOCK, _PEEK = 30, 512, 1 << 16
 _OCTAL: Final = re.compile(rb"[0-7]+")
