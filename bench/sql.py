@@ -21,7 +21,7 @@ from lake.schemas import TABLES
 from lake.settings import Settings
 from lake.store import open_store
 
-RANKS, STEPS, FILE_STEPS = 64, 240, 20
+RANKS, STEPS, FILE_STEPS = 128, 480, 40
 T0 = 1_767_225_600_000_000_000
 STEP_NS = 2_000_000_000
 PHASES = ("data_load", "forward", "pp_send", "backward", "pp_recv", "dp_allreduce", "optimizer")
