@@ -34,12 +34,6 @@ def total(intervals: IntervalSet) -> int:
     return int((intervals[1] - intervals[0]).sum())
 
 
-def intersect(a: IntervalSet, b: IntervalSet) -> IntervalSet:
-    """Instants in both sets."""
-    times, in_a, in_b = _pieces(a, b)
-    return union(times[:-1][in_a & in_b], times[1:][in_a & in_b])
-
-
 def subtract(a: IntervalSet, b: IntervalSet) -> IntervalSet:
     """Instants of `a` that are not in `b`."""
     times, in_a, in_b = _pieces(a, b)
