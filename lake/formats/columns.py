@@ -51,16 +51,6 @@ def _column(column: Column, field: pa.Field, rows: int) -> pa.Array | pa.Chunked
     return pa.repeat(pa.scalar(column).cast(field.type), rows)
 
 
-def identity_columns(identity: Identity, rows: int) -> dict[str, pa.Array]:
-    """The known parts of `identity` as constant columns of `rows` values, for `conform`."""
-    schema = TABLES["logs"].schema
-    return {
-        name: pa.repeat(pa.scalar(value, schema.field(name).type), rows)
-        for name, value in asdict(identity).items()
-        if value is not None
-    }
-
-
 def fill_identity(columns: dict[str, Column], identity: Identity) -> None:
     """Fill the nulls of the identity columns in `columns` from what is known of the whole object, in place."""
     schema = TABLES["logs"].schema

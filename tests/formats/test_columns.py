@@ -10,7 +10,6 @@ from lake.formats.columns import (
     derived_ids,
     fill_identity,
     hex_ids,
-    identity_columns,
 )
 from lake.records import Identity
 from lake.schemas import ATTRIBUTES, TABLES
@@ -35,11 +34,6 @@ def test_conform_refuses_unknown_columns_and_wrong_lengths() -> None:
         conform("logs", {"nonsense": 1}, 1)
     with pytest.raises(Invalid, match="column body has 1 values for 2 rows"):
         conform("logs", {"body": pa.array(["a"])}, 2)
-
-
-def test_identity_columns_hold_what_is_known() -> None:
-    columns = identity_columns(Identity(run_id="r", rank_id=0), 2)
-    assert {name: column.to_pylist() for name, column in columns.items()} == {"run_id": ["r", "r"], "rank_id": [0, 0]}
 
 
 def test_fill_identity_never_overwrites() -> None:

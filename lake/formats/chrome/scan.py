@@ -44,8 +44,6 @@ _EVENT_BYTES: Final = 10
 """No event with a phase is shorter than `{"ph":"X"}`."""
 _ENTRY_BYTES: Final = 5
 """No entry is shorter than `"":0,`."""
-_AGAIN_BYTES: Final = 8 << 20
-"""Bytes of events whose entries are read again at a time."""
 
 
 class Scanner:

@@ -15,8 +15,7 @@ def with_recovery(scope: Scope, answer: Answer) -> Answer:
     checkpoints = _checkpoints(scope)
     answer = replace(answer, checkpoints=checkpoints)
     if checkpoints:
-        sql = f"SELECT attempt_id, checkpoint_id, step_id, trust, reason FROM {scope.call('exposure_window')}"
-        answer = answer.joined(_only_finding(scope, answer, sql))
+        answer = answer.joined(_checkpoint_finding(scope, answer))
     else:
         answer = replace(answer, missing=(*answer.missing, "no checkpoint of this run is known"))
     if answer.kind not in ("stopped", "wrong"):
@@ -34,7 +33,8 @@ def _checkpoints(scope: Scope) -> tuple[Checkpoint, ...]:
     return tuple(Checkpoint(**row) for row in rows)
 
 
-def _only_finding(scope: Scope, answer: Answer, sql: str) -> Answer:
+def _checkpoint_finding(scope: Scope, answer: Answer) -> Answer:
+    sql = f"SELECT attempt_id, checkpoint_id, step_id, trust, reason FROM {scope.call('exposure_window')}"
     doubtful = [c for c in answer.checkpoints if c.trust in ("exposed", "contaminated")]
     if doubtful:
         names = ", ".join(f"(attempt {c.attempt_id}, {c.checkpoint_id})" for c in doubtful)

@@ -85,11 +85,24 @@ class Scope:
 
     def source(self, attempt_id: int) -> str:
         """The source that tells the steps of an attempt: OTLP where it does, else the one with most spans of steps."""
+        return self._sources.get(attempt_id, "otlp")
+
+    @cached_property
+    def _sources(self) -> dict[int, str]:
         rows = self.rows(
-            f"SELECT source, count(*) AS n FROM spans WHERE {self.where(attempt_id)} AND step_id IS NOT NULL "
-            "AND source IS NOT NULL GROUP BY source ORDER BY source <> 'otlp', n DESC, source LIMIT 1"
+            f"SELECT attempt_id, source, count(*) AS n FROM spans WHERE {self.where()} AND step_id IS NOT NULL "
+            "AND source IS NOT NULL AND attempt_id IS NOT NULL GROUP BY attempt_id, source "
+            "ORDER BY source = 'otlp', n, source DESC"
         )
-        return rows[0]["source"] if rows else "otlp"
+        return {row["attempt_id"]: row["source"] for row in rows}
+
+    def times(self, attempt_id: int, condition: str) -> tuple[int | None, int | None]:
+        """First start and last end (ns) of the spans of an attempt that fulfil a condition; None without any."""
+        row = self.rows(
+            "SELECT arrow_cast(min(ts), 'Int64') AS ts_from, max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS ts_to "
+            f"FROM spans WHERE {self.where(attempt_id)} AND {condition}"
+        )[0]
+        return row["ts_from"], row["ts_to"]
 
     def evidence(self, attempt_id: int | None, kinds: tuple[str, ...], ranks: tuple[int, ...] = ()) -> tuple[str, ...]:
         """References of registered objects of some kinds, of the given ranks when any."""

@@ -149,12 +149,8 @@ def _tasks(row: Row) -> tuple[Task, ...]:
 
 
 def _window(scope: Scope, attempt: int, low: int, high: int) -> Window:
-    row = scope.rows(
-        "SELECT arrow_cast(min(ts), 'Int64') AS ts_from, max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS "
-        "ts_to FROM spans "
-        f"WHERE {scope.where(attempt)} AND step_id BETWEEN {low} AND {high} AND category = 'step'"
-    )[0]
-    return Window(step_from=low, step_to=high, **row)
+    begin, end = scope.times(attempt, f"step_id BETWEEN {low} AND {high} AND category = 'step'")
+    return Window(step_from=low, step_to=high, ts_from=begin, ts_to=end)
 
 
 def _step_finding(scope: Scope, attempt: int, low: int, high: int) -> list[Finding]:

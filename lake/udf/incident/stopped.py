@@ -52,22 +52,20 @@ def _window(scope: Scope, stop: Stop, low: int | None, high: int | None) -> Wind
     ranks = ", ".join(str(c.rank_id) for c in stop.culprits or stop.suspects if c.rank_id is not None)
     if not ranks:
         return Window()
-    row = scope.rows(
-        "SELECT arrow_cast(max(ts), 'Int64') AS last, "
-        f"max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS last_end FROM spans "
-        f"WHERE {scope.where(stop.attempt_id)} AND rank_id IN ({ranks}) "
-        f"AND source = {literal(scope.source(stop.attempt_id))}"
-    )[0]
+    source = literal(scope.source(stop.attempt_id))
+    _, last = scope.times(stop.attempt_id, f"rank_id IN ({ranks}) AND source = {source}")
     ended = scope.attempts[stop.attempt_id].get("ended_at")
-    return Window(step_from=low, step_to=high, ts_from=row["last_end"], ts_to=ended)
+    return Window(step_from=low, step_to=high, ts_from=last, ts_to=ended)
 
 
 def _attempt_stop(scope: Scope, attempt: int) -> Stop | None:
     errors = own_reports(scope, attempt)
     row = scope.attempts[attempt]
     failed = row.get("exit_code") not in (None, 0) or row.get("state") in ("errored", "aborted") or bool(errors)
+    if not failed and (row.get("state") == "finished" or row.get("exit_code") is not None):
+        return None
     roots = scope.rows(f"SELECT * FROM {scope.call('wait_roots', attempt)}")
-    if not failed and not (roots and row.get("state") not in ("finished",) and row.get("exit_code") is None):
+    if not failed and not roots:
         return None
     stop = Stop(attempt)
     exit_finding(scope, stop)

@@ -77,12 +77,8 @@ def _culprit(scope: Scope, found: Disagreement, rank: int) -> Culprit:
 
 
 def _window(scope: Scope, attempt: int, step: int) -> Window:
-    row = scope.rows(
-        "SELECT arrow_cast(min(ts), 'Int64') AS ts_from, max(arrow_cast(ts, 'Int64') + coalesce(dur, 0)) AS "
-        "ts_to FROM spans "
-        f"WHERE {scope.where(attempt)} AND step_id = {step} AND source = {literal(scope.source(attempt))}"
-    )[0]
-    return Window(step_from=step, step_to=step, **row)
+    begin, end = scope.times(attempt, f"step_id = {step} AND source = {literal(scope.source(attempt))}")
+    return Window(step_from=step, step_to=step, ts_from=begin, ts_to=end)
 
 
 def _findings(scope: Scope, found: Disagreement) -> Answer:
